@@ -1,0 +1,67 @@
+// Value::as and the deduction of argument types; included by value.h and function.h.
+#pragma once
+
+#include <concepts>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+#include "tutti/error.h"
+#include "tutti/value.h"
+
+namespace tutti::detail {
+
+[[noreturn]] void throw_wrong_type(const char* expected, const Value& got);
+[[noreturn]] void throw_out_of_range(const char* expected, int64_t got);
+
+template <class T>
+constexpr const char* type_name_of() {
+  if constexpr (std::same_as<T, bool>) return "bool";
+  else if constexpr (std::integral<T>) return "int";
+  else if constexpr (std::floating_point<T>) return "float";
+  else if constexpr (std::same_as<T, std::string>) return "str";
+  else if constexpr (std::same_as<T, Bytes>) return "bytes";
+  else if constexpr (std::same_as<T, Shape>) return "shape";
+  else if constexpr (std::same_as<T, DType>) return "dtype";
+  else if constexpr (std::same_as<T, Device>) return "device";
+  else if constexpr (std::same_as<T, Tensor>) return "Tensor";
+  else if constexpr (std::same_as<T, List>) return "list";
+  else if constexpr (std::same_as<T, Function>) return "function";
+  else if constexpr (std::same_as<T, Opaque>) return "opaque object";
+  else if constexpr (std::same_as<T, Value>) return "any";
+  else static_assert(sizeof(T) == 0, "this C++ type has no counterpart among tutti's values");
+}
+
+/// The content as T, or nothing when the type differs (an integer out of range counts as differing).
+template <class T>
+std::optional<T> try_as(const Value& value) {
+  const auto& data = value.data();
+  if constexpr (std::same_as<T, Value>) {
+    return value;
+  } else if constexpr (std::same_as<T, bool>) {
+    if (auto* v = std::get_if<bool>(&data)) return *v;
+  } else if constexpr (std::integral<T>) {
+    if (auto* v = std::get_if<int64_t>(&data); v && std::in_range<T>(*v)) return static_cast<T>(*v);
+  } else if constexpr (std::floating_point<T>) {
+    if (auto* v = std::get_if<double>(&data)) return static_cast<T>(*v);
+    if (auto* v = std::get_if<int64_t>(&data)) return static_cast<T>(*v);
+  } else {
+    if (auto* v = std::get_if<T>(&data)) return *v;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tutti::detail
+
+namespace tutti {
+
+template <class T>
+T Value::as() const {
+  if (auto v = detail::try_as<T>(*this)) return *std::move(v);
+  if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    if (auto* v = std::get_if<int64_t>(&data_)) detail::throw_out_of_range(detail::type_name_of<T>(), *v);
+  }
+  detail::throw_wrong_type(detail::type_name_of<T>(), *this);
+}
+
+}  // namespace tutti

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+/// Base of everything tutti throws. what() says rank and host where known, what was expected, what came, what to do.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The caller broke a contract: checked before anything is sent. Nothing has changed.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A limit that the caller gave has passed. The operation goes on: calling again waits again.
+class TimeoutError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A peer or MPI was lost: the session is over.
+class TransportError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The operating system refused something.
+class SystemError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// One failure on one worker, as it travels to the controller.
+struct WorkerFailure {
+  int worker = 0;
+  uint64_t seq = 0;          ///< the command that failed: (worker, seq) names the origin
+  std::string host;
+  int64_t pid = 0;
+  std::string kind;          ///< type of what was thrown, e.g. "std::out_of_range"
+  std::string message;
+  std::string function;      ///< the function that ran, or the action
+  std::string issued_at;     ///< file:line where the controller issued the command
+  std::string traceback;     ///< of the worker, where there is one
+};
+
+/// Worker functions failed. Raised once by a synchronising call; equal failures are folded ("workers 0-7").
+class RemoteError : public Error {
+ public:
+  explicit RemoteError(std::vector<WorkerFailure> failures);
+  const std::vector<WorkerFailure>& failures() const { return failures_; }
+  std::vector<int> workers() const;  ///< sorted, each once
+
+ private:
+  std::vector<WorkerFailure> failures_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "tutti/error.h"
+#include "tutti/value.h"
+
+namespace tutti {
+
+struct RegisterOptions {
+  bool override_existing = false;
+  Function::Options function = {};
+};
+
+namespace detail {
+
+template <class F>
+struct Signature : Signature<decltype(&F::operator())> {};
+template <class R, class... A>
+struct Signature<R (*)(A...)> {
+  using Result = R;
+  using Arguments = std::tuple<std::remove_cvref_t<A>...>;
+};
+template <class R, class... A>
+struct Signature<R (*)(A...) noexcept> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
+
+[[noreturn]] void throw_argument_count(const std::string& function, size_t expected, size_t got);
+[[noreturn]] void throw_argument_type(const std::string& function, size_t position, const char* expected,
+                                      const Value& got);
+
+template <class T>
+T take_argument(const std::string& function, size_t position, const Value& value) {
+  if (auto v = try_as<T>(value)) return *std::move(v);
+  throw_argument_type(function, position, type_name_of<T>(), value);
+}
+
+void register_function(Function function, bool override_existing);
+
+}  // namespace detail
+
+/// Wraps any callable; argument types are deduced. A wrong argument is a UsageError that names function, position,
+/// expected and actual type. A callable that takes tutti::Args gets them all, unchecked.
+template <class F>
+Function make_function(std::string name, F callable, Function::Options options = {}) {
+  if constexpr (std::is_invocable_v<F, Args>) {
+    return Function(
+        std::move(name),
+        [callable = std::move(callable)](Args args) mutable -> Value {
+          if constexpr (std::is_void_v<std::invoke_result_t<F, Args>>) return callable(args), Value();
+          else return Value(callable(args));
+        },
+        options);
+  } else {
+    using Sig = detail::Signature<std::decay_t<F>>;
+    using Arguments = typename Sig::Arguments;
+    constexpr size_t kCount = std::tuple_size_v<Arguments>;
+    auto call = [name, callable = std::move(callable)](Args args) mutable -> Value {
+      if (args.size() != kCount) detail::throw_argument_count(name, kCount, args.size());
+      return [&]<size_t... I>(std::index_sequence<I...>) -> Value {
+        // braces: evaluated left to right, so that the first wrong argument is the one reported
+        Arguments converted{detail::take_argument<std::tuple_element_t<I, Arguments>>(name, I, args[I])...};
+        if constexpr (std::is_void_v<typename Sig::Result>) {
+          callable(std::move(std::get<I>(converted))...);
+          return {};
+        } else {
+          return Value(callable(std::move(std::get<I>(converted))...));
+        }
+      }(std::make_index_sequence<kCount>());
+    };
+    return Function(std::move(name), std::move(call), options);
+  }
+}
+
+/// Makes `callable` known on this process under `name`. Every rank runs the same program, so a namespace-scope
+///   static const bool registered = tutti::register_global_func("app.add", [](int64_t a, int64_t b) { return a + b; });
+/// is enough for all workers. Thread-safe.  @throws UsageError  the name is taken (unless override_existing)
+template <class F>
+bool register_global_func(std::string name, F callable, RegisterOptions options = {}) {
+  detail::register_function(make_function(std::move(name), std::move(callable), options.function),
+                            options.override_existing);
+  return true;
+}
+
+/// @throws UsageError  the name is unknown; near names are listed
+Function get_global_func(std::string_view name);
+std::optional<Function> find_global_func(std::string_view name);
+
+}  // namespace tutti

@@ -1,0 +1,13 @@
+// Everything of tutti.
+#pragma once
+
+#include "tutti/device.h"
+#include "tutti/dlpack.h"
+#include "tutti/dtype.h"
+#include "tutti/error.h"
+#include "tutti/function.h"
+#include "tutti/session.h"
+#include "tutti/tensor.h"
+#include "tutti/value.h"
+#include "tutti/version.h"
+#include "tutti/worker.h"

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <any>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tutti/tensor.h"
+
+namespace tutti {
+
+class Value;
+class Function;
+
+using Args = std::span<const Value>;
+using Bytes = std::vector<std::byte>;
+
+/// A register of a session as an argument; made by converting a DRef. Only on the controller.
+struct RegisterRef {
+  uint64_t session = 0;
+  int64_t id = 0;
+  bool operator==(const RegisterRef&) const = default;
+};
+
+/// Anything a register can hold that has no wire form: it is passed to functions on its worker and never travels.
+struct Opaque {
+  std::shared_ptr<std::any> object;
+  std::string type_name;
+};
+
+/// A callable with its name. Copies share it.
+class Function {
+ public:
+  using Callable = std::function<Value(Args)>;
+  struct Options {
+    bool quick = false;  ///< short and thread-agnostic: the controller may run it itself while it waits
+    int written_arg = -1;  ///< the position of the tensor that a collective writes
+  };
+
+  Function() = default;
+  Function(std::string name, Callable callable, Options options);
+  explicit operator bool() const { return impl_ != nullptr; }
+  Value operator()(Args args) const;
+  const std::string& name() const;
+  const Options& options() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+using List = std::vector<Value>;
+
+/// What arguments, results and registers hold.
+class Value {
+ public:
+  enum class Kind { kNone, kBool, kInt, kFloat, kStr, kBytes, kShape, kDType, kDevice, kTensor, kList, kFunction, kOpaque,
+                    kRegister };
+  using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, Shape, DType, Device, Tensor,
+                               List, Function, Opaque, RegisterRef>;
+
+  Value() = default;
+  Value(std::nullptr_t) {}
+  template <class T>
+    requires(std::integral<T> && !std::same_as<T, bool>)
+  Value(T v) : data_(to_int64(v)) {}
+  Value(bool v) : data_(v) {}
+  template <std::floating_point T>
+  Value(T v) : data_(static_cast<double>(v)) {}
+  Value(const char* v) : data_(std::string(v)) {}
+  Value(std::string v) : data_(std::move(v)) {}
+  Value(std::string_view v) : data_(std::string(v)) {}
+  Value(Bytes v) : data_(std::move(v)) {}
+  Value(Shape v) : data_(std::move(v)) {}
+  Value(DType v) : data_(v) {}
+  Value(Device v) : data_(v) {}
+  Value(Tensor v) : data_(std::move(v)) {}
+  Value(List v) : data_(std::move(v)) {}
+  Value(Function v) : data_(std::move(v)) {}
+  Value(Opaque v) : data_(std::move(v)) {}
+  Value(RegisterRef v) : data_(v) {}
+
+  Kind kind() const { return static_cast<Kind>(data_.index()); }
+  bool is_none() const { return kind() == Kind::kNone; }
+  const char* type_name() const;  ///< "int", "str", "Tensor", ...
+  const Variant& data() const { return data_; }
+
+  /// The content as T: bool, any integer or floating type, std::string, Bytes, Shape, DType, Device, Tensor, List,
+  /// Function, Opaque, Value. int converts to floating types; nothing else converts.
+  /// @throws UsageError  it holds another type
+  template <class T>
+  T as() const;
+
+  bool operator==(const Value& other) const;  ///< tensors compare by dtype, shape and bytes
+
+ private:
+  template <class T>
+  static int64_t to_int64(T v) {
+    if (!std::in_range<int64_t>(v)) throw_too_large();
+    return static_cast<int64_t>(v);
+  }
+  [[noreturn]] static void throw_too_large();
+  Variant data_;
+};
+
+/// Makes an opaque object of any copyable C++ object.
+template <class T>
+Value make_opaque(T object, std::string type_name = {}) {
+  if (type_name.empty()) type_name = typeid(T).name();
+  return Opaque{std::make_shared<std::any>(std::move(object)), std::move(type_name)};
+}
+/// A pointer to the object inside, or null if it is another type.
+template <class T>
+T* opaque_cast(const Value& value) {
+  auto* opaque = std::get_if<Opaque>(&value.data());
+  return opaque && opaque->object ? std::any_cast<T>(opaque->object.get()) : nullptr;
+}
+
+std::string to_string(const Value& value);  ///< short, for messages: 'int 3', 'Tensor float32 (2, 3)'
+
+}  // namespace tutti
+
+#include "tutti/detail/value_cast.h"

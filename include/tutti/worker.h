@@ -1,0 +1,74 @@
+// What a worker function can ask and do. All of it works only inside a function that a session called.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/tensor.h"
+
+namespace tutti {
+
+enum class ReduceOp { kSum, kProd, kMin, kMax, kAvg };
+/// "sum", "prod", "min", "max", "avg".  @throws UsageError
+ReduceOp parse_reduce_op(std::string_view name);
+std::string to_string(ReduceOp op);
+
+namespace detail {
+struct CommHandle;
+}
+
+/// A set of workers that exchange tensors. Every operation is collective: every member calls it, in the same order,
+/// inside the same command. Members agree first: if one can't take part or its operands differ, all members throw,
+/// within a second, and nothing pairs with a later collective. Tensors are row-major host memory. src may equal dst.
+/// @throws UsageError      operands wrong on this worker, or not those of the others (the message says who had what)
+/// @throws RemoteError     a member failed or skips
+class Comm {
+ public:
+  int rank() const;
+  int size() const;
+  const std::vector<int>& workers() const;  ///< worker ids by rank
+
+  /// dst = op over all members of src; counts and dtypes agree. avg: the sum divided by size (integers truncate).
+  /// Order: ranks 0..size-1; float16 and bfloat16 are widened to float32, rounded to nearest even.
+  void allreduce(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
+  /// Member r gets the r-th of `size` equal parts of the reduced src: count(src) == size * count(dst).
+  void reduce_scatter(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
+  /// dst = all members' src one after another: count(dst) == size * count(src).
+  void allgather(const Tensor& src, const Tensor& dst) const;
+  /// dst = root's src. src is read on the root only (elsewhere it may be empty).
+  void broadcast(const Tensor& src, const Tensor& dst, int root = 0) const;
+  /// Member r's dst = the r-th part of root's src. `counts` (on the root; elements per member) allows uneven parts.
+  void scatter(const Tensor& src, const Tensor& dst, int root = 0, const std::vector<int64_t>& counts = {}) const;
+  /// Root's dst = all members' src one after another. `counts` as in scatter. dst is written on the root only.
+  void gather(const Tensor& src, const Tensor& dst, int root = 0, const std::vector<int64_t>& counts = {}) const;
+  /// Part r of src goes to member r; dst = the parts for us, by sender. Equal parts: count(src) % size == 0.
+  void all_to_all(const Tensor& src, const Tensor& dst) const;
+  /// Synchronous: returns when the receiver has the data; both ends lie in the same command.
+  void send(const Tensor& src, int to) const;
+  void recv(const Tensor& dst, int from) const;
+  void barrier() const;
+  /// Members with equal color form a new communicator, ordered by (key, rank). Lives until the command ends.
+  Comm split(int color, int key = 0) const;
+
+ private:
+  friend struct detail::CommHandle;
+  explicit Comm(std::shared_ptr<detail::CommHandle> handle) : handle_(std::move(handle)) {}
+  std::shared_ptr<detail::CommHandle> handle_;
+};
+
+namespace worker {
+
+bool active();            ///< whether this thread runs a session's function
+int id();                 ///< 0..count()-1
+int count();              ///< workers of the session
+int group_id();
+int group_size();
+int num_groups();
+Device device();          ///< what init_ccl gave this worker; cpu(0) before
+Comm world();             ///< all workers
+Comm group();             ///< the workers of our group
+
+}  // namespace worker
+}  // namespace tutti

@@ -1,0 +1,178 @@
+#include "collective/agreement.h"
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+const char* to_string(CollectiveOp op) {
+  constexpr const char* kNames[] = {"allreduce", "reduce_scatter", "allgather", "broadcast", "scatter",
+                                    "gather",    "all_to_all",     "send/recv", "barrier",   "split"};
+  return kNames[static_cast<int>(op)];
+}
+
+void encode(Writer& out, const Arrival& a) {
+  out.put(a.worker);
+  out.put(a.id.comm);
+  out.put(a.id.seq);
+  out.put(a.id.index);
+  out.put(a.signature.op);
+  out.put(a.signature.reduce);
+  out.put(a.signature.dtype);
+  out.put(a.signature.device_type);
+  out.put(a.signature.root);
+  out.put(a.signature.count);
+  out.put(a.step);
+  out.put(a.taken);
+  out.list(a.counts);
+  out.list(a.members);
+  out.put(static_cast<uint64_t>(a.left.size()));
+  for (const auto& [id, origin] : a.left) {
+    out.put(id.comm);
+    out.put(id.seq);
+    out.put(id.index);
+    out.put(origin.worker);
+    out.put(origin.seq);
+  }
+}
+
+Arrival decode_arrival(Reader& in) {
+  Arrival a;
+  a.worker = in.get<int32_t>();
+  a.id.comm = in.get<CommKey>();
+  a.id.seq = in.get<uint64_t>();
+  a.id.index = in.get<uint32_t>();
+  a.signature.op = in.get<CollectiveOp>();
+  if (a.signature.op > CollectiveOp::kSplit) throw WireError("an unknown collective");
+  a.signature.reduce = in.get<ReduceOp>();
+  if (a.signature.reduce < ReduceOp::kSum || a.signature.reduce > ReduceOp::kAvg) throw WireError("an unknown op");
+  a.signature.dtype = in.get<DType>();
+  a.signature.device_type = in.get<int32_t>();
+  a.signature.root = in.get<int32_t>();
+  a.signature.count = in.get<int64_t>();
+  a.step = in.get<uint64_t>();
+  a.taken = in.get<uint64_t>();
+  a.counts = in.list<int64_t>();
+  a.members = in.list<int32_t>();
+  for (uint64_t n = in.count(32); n > 0; --n) {
+    CollectiveId id;
+    Origin origin;
+    id.comm = in.get<CommKey>();
+    id.seq = in.get<uint64_t>();
+    id.index = in.get<uint32_t>();
+    origin.worker = in.get<int32_t>();
+    origin.seq = in.get<uint64_t>();
+    a.left.emplace_back(id, origin);
+  }
+  return a;
+}
+
+namespace {
+
+bool has_parts(CollectiveOp op) { return op == CollectiveOp::kScatter || op == CollectiveOp::kGather; }
+
+std::string describe(const Signature& s) {
+  std::string text = to_string(s.op);
+  if (s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter) text += " " + to_string(s.reduce);
+  if (s.op != CollectiveOp::kBarrier && s.op != CollectiveOp::kSplit)
+    text += fmt::format(" of {} {}", s.count, to_string(s.dtype));
+  if (s.op == CollectiveOp::kBroadcast || has_parts(s.op)) text += fmt::format(" root {}", s.root);
+  return text;
+}
+
+/// Equal, but for the counts of parts, which are held against the root's list.
+bool compatible(Signature a, Signature b) {
+  if (has_parts(a.op)) a.count = b.count = 0;
+  return a == b;
+}
+
+/// What is wrong among those who have arrived, or an empty string.
+std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
+  const Arrival* first = nullptr;
+  bool mismatch = false;
+  const std::vector<int64_t>* parts = nullptr;
+  for (const Arrival* a : by_rank) {
+    if (!a) continue;
+    if (!first) first = a;
+    mismatch |= !compatible(first->signature, a->signature);
+    if (has_parts(a->signature.op) && !a->counts.empty()) parts = &a->counts;
+  }
+  if (!mismatch && parts)
+    for (size_t r = 0; r < by_rank.size(); ++r)
+      if (by_rank[r] && (r >= parts->size() || by_rank[r]->signature.count != (*parts)[r])) {
+        return fmt::format("{} does not match: worker {} has {} elements, the root lists {} for it",
+                           to_string(by_rank[r]->signature.op), by_rank[r]->worker, by_rank[r]->signature.count,
+                           r < parts->size() ? (*parts)[r] : 0);
+      }
+  if (!mismatch) return {};
+  std::string text = "operands differ:";
+  for (size_t r = 0; r < by_rank.size();) {  // equal neighbours are folded
+    size_t last = r;
+    auto same = [&](const Arrival* a, const Arrival* b) { return (!a && !b) || (a && b && a->signature == b->signature); };
+    while (last + 1 < by_rank.size() && same(by_rank[r], by_rank[last + 1])) ++last;
+    if (by_rank[r]) {
+      const int from = by_rank[r]->worker, to = by_rank[last]->worker;
+      text += (from == to ? fmt::format(" worker {}: ", from) : fmt::format(" workers {}-{}: ", from, to)) +
+              describe(by_rank[r]->signature) + ";";
+    }
+    r = last + 1;
+  }
+  text.back() = '.';
+  return text + " All members must call the same collective with equal counts, dtypes, op and root";
+}
+
+}  // namespace
+
+Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals) {
+  const auto& ids = mine.members;
+  std::vector<std::optional<Arrival>> seen(ids.size());
+  std::vector<const Arrival*> joined(ids.size(), nullptr);
+  size_t missing = 0;
+  std::optional<Disagreement> gone;
+  for (size_t r = 0; r < ids.size(); ++r) {
+    if (ids[r] == mine.worker) {
+      joined[r] = &mine;
+      continue;
+    }
+    const bool finished = members.finished(ids[r], mine.id.seq);  // before the arrival: it can't join afterwards
+    seen[r] = members.arrival(ids[r]);
+    if (seen[r] && seen[r]->id.seq == mine.id.seq) {
+      bool has_left = false;
+      for (const auto& [id, origin] : seen[r]->left) {
+        if (id != mine.id) continue;
+        has_left = true;
+        if (!gone) gone = Disagreement{origin, fmt::format("{}: worker {} has left it", to_string(mine.signature.op), ids[r])};
+      }
+      if (!has_left && seen[r]->id == mine.id) {
+        joined[r] = &*seen[r];
+        continue;
+      }
+    }
+    ++missing;
+    if (finished && !gone) {
+      const auto origin = members.failure_at(ids[r], mine.id.seq);
+      gone = Disagreement{origin, origin ? fmt::format("{}: worker {} can't take part after the failure of worker {} at command {}",
+                                                       to_string(mine.signature.op), ids[r], origin->worker, origin->seq)
+                                         : fmt::format("{}: worker {} left the command without joining; every member must "
+                                                       "call it in the same command",
+                                                       to_string(mine.signature.op), ids[r])};
+    }
+  }
+  Verdict verdict;
+  if (std::string mismatch = find_mismatch(joined); !mismatch.empty()) {
+    if (missing > 0 && !gone && stragglers_may_come) return verdict;
+    verdict.kind = Verdict::Kind::kFailed;
+    verdict.why = {std::nullopt, std::move(mismatch)};
+  } else if (gone) {
+    verdict.kind = Verdict::Kind::kFailed;
+    verdict.why = std::move(*gone);
+  } else if (missing == 0) {
+    verdict.kind = Verdict::Kind::kAgreed;
+    if (arrivals) {
+      arrivals->clear();
+      for (const Arrival* a : joined) arrivals->push_back(*a);
+    }
+  }
+  return verdict;
+}
+
+}  // namespace tutti

@@ -1,0 +1,120 @@
+// Members of a collective agree before anything that can't be cancelled is entered. This is the interface through which
+// `control` gives `collective` liveness and messages, and the rule by which the verdict falls.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/wire.h"
+#include "tutti/worker.h"
+
+namespace tutti {
+
+/// A failure is named by where it began.
+struct Origin {
+  int32_t worker = -1;
+  uint64_t seq = 0;
+  auto operator<=>(const Origin&) const = default;
+};
+
+/// Names a communicator on all its members: a kind in the top byte, then what tells it apart.
+using CommKey = uint64_t;
+constexpr CommKey world_key() { return 0; }
+constexpr CommKey group_key(int group) { return (CommKey{1} << 56) | static_cast<CommKey>(group); }
+constexpr CommKey pair_key(int from, int to) {
+  return (CommKey{2} << 56) | (static_cast<CommKey>(from) << 24) | static_cast<CommKey>(to);
+}
+constexpr CommKey sub_key(int leader, int slot) {
+  return (CommKey{3} << 56) | (static_cast<CommKey>(leader) << 24) | static_cast<CommKey>(slot);
+}
+
+/// Identity of a collective: communicator, command, how many collectives of this communicator came before in it.
+struct CollectiveId {
+  CommKey comm = 0;
+  uint64_t seq = 0;
+  uint32_t index = 0;
+  auto operator<=>(const CollectiveId&) const = default;
+};
+
+enum class CollectiveOp : uint8_t {
+  kAllreduce, kReduceScatter, kAllgather, kBroadcast, kScatter, kGather, kAllToAll, kSendRecv, kBarrier, kSplit
+};
+const char* to_string(CollectiveOp op);
+
+/// What must be equal on all members.
+struct Signature {
+  CollectiveOp op = CollectiveOp::kBarrier;
+  ReduceOp reduce = ReduceOp::kSum;
+  DType dtype{};
+  int32_t device_type = dl::kCPU;
+  int32_t root = 0;
+  int64_t count = 0;  ///< elements; in scatter and gather this member's own part
+  bool operator==(const Signature&) const = default;
+};
+
+struct Arrival {
+  int32_t worker = 0;
+  CollectiveId id;
+  Signature signature;
+  std::vector<int64_t> counts;   ///< scatter, gather: on the root, the parts of all members; split: color, key, slot, round
+  std::vector<int32_t> members;  ///< worker ids by rank
+  uint64_t step = 0;             ///< where this member's step counter stands (node-local data movement)
+  uint64_t taken = 0;            ///< where its count of agreements stands: it may not write anew before all have taken
+  /// Collectives of this command that this member left without success, with the reason's origin.
+  std::vector<std::pair<CollectiveId, Origin>> left;
+};
+void encode(Writer& out, const Arrival& arrival);
+Arrival decode_arrival(Reader& in);
+
+/// A failed agreement. With an origin: a consequence of a failure that is reported on its own; without: a new failure.
+struct Disagreement {
+  std::optional<Origin> origin;
+  std::string message;
+};
+
+struct Verdict {
+  enum class Kind { kPending, kAgreed, kFailed } kind = Kind::kPending;
+  Disagreement why;
+};
+
+/// What is known of a member at a moment.
+class MemberView {
+ public:
+  virtual ~MemberView() = default;
+  virtual std::optional<Arrival> arrival(int worker) = 0;        ///< its latest
+  virtual bool finished(int worker, uint64_t seq) = 0;           ///< it has left command seq
+  virtual std::optional<Origin> failure_at(int worker, uint64_t seq) = 0;  ///< what it failed or skipped with there
+};
+
+/// The rule. Fails when a member has left the command, or this collective, or has joined with another signature.
+/// `stragglers_may_come`: on a mismatch wait for the rest, so that the message names everyone.
+/// A kFailed that rests on "has left" must be checked against a success that the caller has not seen yet.
+Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals);
+
+/// Given by the control plane to a worker's collectives.
+class Agreement {
+ public:
+  virtual ~Agreement() = default;
+  /// Takes the next identity on a communicator: every member does so for every collective, also for one it declines.
+  virtual CollectiveId next_id(CommKey key) = 0;
+  /// Blocks until the verdict; returns the arrivals of all members by rank. `worker` and `step` are filled in.
+  /// @throws ConsequenceError, UsageError (mismatch), TransportError
+  virtual std::vector<Arrival> agree(Arrival mine) = 0;
+  /// This member can't take part: the others fail.
+  virtual void decline(const CollectiveId& id) = 0;
+  /// A slot for a sub-communicator led by this worker, and where its round counter stands.
+  virtual std::pair<int, uint32_t> free_slot() = 0;
+  virtual void adopt(CommKey key, uint32_t round) = 0;
+  virtual Origin here() const = 0;  ///< this worker and the command it runs
+};
+
+/// Thrown out of a collective that another member's failure has ended. Not reported again: its origin is.
+class ConsequenceError : public Error {
+ public:
+  ConsequenceError(Origin origin, const std::string& message) : Error(message), origin(origin) {}
+  Origin origin;
+};
+
+}  // namespace tutti

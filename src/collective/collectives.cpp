@@ -1,0 +1,234 @@
+#include "collective/collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "collective/reduce.h"
+#include "core/env.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void refuse(CollectiveOp op, const std::string& why) {
+  throw UsageError(fmt::format("{}: {}", to_string(op), why));
+}
+
+void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) {
+  if (!tensor) refuse(op, fmt::format("{} is empty (it holds no tensor)", role));
+  if (tensor.device().type != dl::kCPU)
+    refuse(op, fmt::format("{} lies on {}; init_ccl a ccl for that device first", role, to_string(tensor.device())));
+  if (!tensor.is_contiguous()) refuse(op, fmt::format("{} is a strided view; use contiguous()", role));
+}
+
+void check_source(CollectiveOp op, const Tensor& src) {
+  check_tensor(op, "src", src);
+  if (const auto* lost = src.poisoned())
+    refuse(op, fmt::format("src was lost when command {} failed on worker {}; overwrite it first", lost->seq, lost->worker));
+}
+
+Buffer buffer(const Tensor& tensor) {
+  return tensor ? Buffer{tensor.data(), tensor.element_count(), tensor.dtype()} : Buffer{};
+}
+
+bool overlaps_partly(const Tensor& a, const Tensor& b) {
+  const char *x = static_cast<const char*>(a.data()), *y = static_cast<const char*>(b.data());
+  return x != y && x < y + b.size_bytes() && y < x + a.size_bytes();
+}
+
+/// The parts that the root lists; equal ones when it lists none.
+std::vector<int64_t> parts_of(const Collectives::Members& comm, const Collectives::Operation& o, const Tensor& whole) {
+  const auto size = static_cast<int64_t>(comm.workers.size());
+  if (o.counts.empty()) {
+    if (whole.element_count() % size != 0)
+      refuse(o.op, fmt::format("{} elements do not divide by {} members; pass counts", whole.element_count(), size));
+    return std::vector<int64_t>(comm.workers.size(), whole.element_count() / size);
+  }
+  int64_t total = 0;
+  for (int64_t n : o.counts) {
+    if (n < 0) refuse(o.op, fmt::format("counts has a negative entry {}", n));
+    total += n;
+  }
+  if (std::ssize(o.counts) != size || total != whole.element_count())
+    refuse(o.op, fmt::format("{} counts add up to {}, expected {} adding up to {}", o.counts.size(), total, size,
+                             whole.element_count()));
+  return o.counts;
+}
+
+}  // namespace
+
+Signature Collectives::check(const Members& comm, Operation& o) const {
+  const auto size = static_cast<int64_t>(comm.workers.size());
+  const bool is_root = comm.rank == o.root;
+  auto same_dtype = [&] {
+    if (o.src.dtype() != o.dst.dtype())
+      refuse(o.op, fmt::format("src is {}, dst is {}", to_string(o.src.dtype()), to_string(o.dst.dtype())));
+  };
+  auto both = [&](int64_t src_count, const char* rule) {
+    check_source(o.op, o.src);
+    check_tensor(o.op, "dst", o.dst);
+    same_dtype();
+    if (o.src.element_count() != src_count)
+      refuse(o.op, fmt::format("src holds {} elements, dst {}; expected {}", o.src.element_count(), o.dst.element_count(), rule));
+  };
+  auto reducible = [&] {
+    if (!can_reduce(o.src.dtype(), o.reduce))
+      refuse(o.op, fmt::format("{} has no {}", to_string(o.src.dtype()), to_string(o.reduce)));
+  };
+  if (o.root < 0 || o.root >= size) refuse(o.op, fmt::format("root {} of {} members", o.root, size));
+  Signature s{.op = o.op, .reduce = o.reduce, .root = o.root};
+  switch (o.op) {
+    case CollectiveOp::kAllreduce:
+      both(o.dst ? o.dst.element_count() : 0, "equal counts");
+      reducible();
+      if (overlaps_partly(o.src, o.dst)) refuse(o.op, "src and dst overlap in part; they must be the same or apart");
+      break;
+    case CollectiveOp::kReduceScatter:
+      both(o.dst ? o.dst.element_count() * size : 0, "count(src) = members * count(dst)");
+      reducible();
+      break;
+    case CollectiveOp::kAllgather:
+      check_source(o.op, o.src);
+      both(o.dst && o.dst.element_count() == o.src.element_count() * size ? o.src.element_count() : -1,
+           "count(dst) = members * count(src)");
+      break;
+    case CollectiveOp::kAllToAll:
+      both(o.dst ? o.dst.element_count() : 0, "equal counts");
+      if (o.src.element_count() % size != 0)
+        refuse(o.op, fmt::format("{} elements do not divide by {} members", o.src.element_count(), size));
+      break;
+    case CollectiveOp::kBroadcast:
+      if (is_root) both(o.dst ? o.dst.element_count() : 0, "equal counts");
+      else check_tensor(o.op, "dst", o.dst), o.src = Tensor();
+      break;
+    case CollectiveOp::kScatter:
+      check_tensor(o.op, "dst", o.dst);
+      if (is_root) {
+        check_source(o.op, o.src);
+        same_dtype();
+        o.counts = parts_of(comm, o, o.src);
+      } else {
+        o.src = Tensor();
+        o.counts.clear();
+      }
+      break;
+    case CollectiveOp::kGather:
+      check_source(o.op, o.src);
+      if (is_root) {
+        check_tensor(o.op, "dst", o.dst);
+        same_dtype();
+        o.counts = parts_of(comm, o, o.dst);
+      } else {
+        o.dst = Tensor();
+        o.counts.clear();
+      }
+      break;
+    case CollectiveOp::kSendRecv:
+      if (o.src) check_source(o.op, o.src);
+      else check_tensor(o.op, "dst", o.dst);
+      break;
+    case CollectiveOp::kBarrier:
+    case CollectiveOp::kSplit: break;
+  }
+  const bool counts_own_src = o.op == CollectiveOp::kGather || o.op == CollectiveOp::kAllgather || (o.op == CollectiveOp::kSendRecv && o.src);
+  if (const Tensor& t = counts_own_src ? o.src : o.dst) {
+    s.count = t.element_count();
+    s.dtype = t.dtype();
+    s.device_type = t.device().type;
+  }
+  return s;
+}
+
+void Collectives::run(const Members& comm, const Operation& asked) {
+  const CollectiveId id = agreement_.next_id(comm.key);
+  Operation operation = asked;
+  bool has_arrived = false;
+  try {
+    Arrival mine{.worker = comm.workers[static_cast<size_t>(comm.rank)],
+                 .id = id,
+                 .signature = check(comm, operation),
+                 .counts = operation.counts,
+                 .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
+    has_arrived = true;
+    const auto arrivals = agreement_.agree(std::move(mine));
+    move(comm, operation, arrivals);
+    operation.dst.clear_poison();
+  } catch (const ConsequenceError& error) {
+    asked.dst.poison({error.origin.worker, error.origin.seq});
+    throw;
+  } catch (...) {
+    asked.dst.poison({agreement_.here().worker, agreement_.here().seq});
+    if (!has_arrived) agreement_.decline(id);
+    throw;
+  }
+}
+
+void Collectives::move(const Members& comm, const Operation& o, const std::vector<Arrival>& arrivals) {
+  const Buffer src = buffer(o.src), dst = buffer(o.dst);
+  if (o.op == CollectiveOp::kBarrier) return;
+  Communicator& back_end = this->back_end(comm);
+  switch (o.op) {
+    case CollectiveOp::kAllreduce: return back_end.allreduce(src, dst, o.reduce, arrivals);
+    case CollectiveOp::kReduceScatter: return back_end.reduce_scatter(src, dst, o.reduce, arrivals);
+    case CollectiveOp::kAllgather: return back_end.allgather(src, dst, arrivals);
+    case CollectiveOp::kBroadcast: return back_end.broadcast(src, dst, o.root, arrivals);
+    case CollectiveOp::kScatter:
+      return back_end.scatter(src, dst, o.root, arrivals[static_cast<size_t>(o.root)].counts, arrivals);
+    case CollectiveOp::kGather:
+      return back_end.gather(src, dst, o.root, arrivals[static_cast<size_t>(o.root)].counts, arrivals);
+    case CollectiveOp::kAllToAll: return back_end.all_to_all(src, dst, arrivals);
+    case CollectiveOp::kSendRecv:
+      return o.src ? back_end.send(src, 1, arrivals) : back_end.recv(dst, 0, arrivals);
+    case CollectiveOp::kBarrier:
+    case CollectiveOp::kSplit: return;
+  }
+}
+
+Communicator& Collectives::back_end(const Members& comm) {
+  auto& made = communicators_[comm.key];
+  if (!made) made = make_communicator(ccl_, plane_, comm.workers, comm.key);
+  return *made;
+}
+
+Collectives::Members Collectives::split(const Members& comm, int color, int key) {
+  const CollectiveId id = agreement_.next_id(comm.key);
+  if (color < 0) {
+    agreement_.decline(id);
+    refuse(CollectiveOp::kSplit, fmt::format("color {} is negative", color));
+  }
+  const auto [slot, round] = agreement_.free_slot();
+  Arrival mine{.worker = comm.workers[static_cast<size_t>(comm.rank)],
+               .id = id,
+               .signature = {.op = CollectiveOp::kSplit},
+               .counts = {color, key, slot, round},
+               .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
+  const auto arrivals = agreement_.agree(std::move(mine));
+  std::vector<std::tuple<int64_t, size_t>> order;  // (key, rank)
+  for (size_t r = 0; r < arrivals.size(); ++r)
+    if (arrivals[r].counts.at(0) == color) order.emplace_back(arrivals[r].counts.at(1), r);
+  std::sort(order.begin(), order.end());
+  Members sub;
+  for (const auto& [unused, r] : order) {
+    if (static_cast<int>(r) == comm.rank) sub.rank = static_cast<int>(sub.workers.size());
+    sub.workers.push_back(comm.workers[r]);
+  }
+  const Arrival& leader = arrivals[std::get<1>(order.front())];
+  sub.key = sub_key(leader.worker, static_cast<int>(leader.counts.at(2)));
+  agreement_.adopt(sub.key, static_cast<uint32_t>(leader.counts.at(3)));
+  communicators_.erase(sub.key);
+  return sub;
+}
+
+void Collectives::init_ccl(std::string_view ccl, const Members& world) {
+  const std::string name = resolve_ccl(ccl, plane_);
+  run(world, {.op = CollectiveOp::kBarrier, .src = {}, .dst = {}});  // nobody is inside the old ones any more
+  drop_all();
+  ccl_ = name;
+}
+
+void Collectives::end_command() {
+  communicators_.erase(communicators_.lower_bound(sub_key(0, 0)), communicators_.end());
+}
+
+}  // namespace tutti

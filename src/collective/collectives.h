@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.h"
+
+namespace tutti {
+
+/// The collectives of one worker: checks operands, agrees, lets the back end move the bytes, keeps poison right.
+/// Used by the worker's thread only.
+class Collectives {
+ public:
+  Collectives(DataPlane plane, Agreement& agreement) : plane_(plane), agreement_(agreement) {}
+
+  struct Members {
+    CommKey key = 0;
+    std::vector<int> workers;  // by rank
+    int rank = 0;
+  };
+
+  /// What the operands of one collective are; absent tensors are empty.
+  struct Operation {
+    CollectiveOp op;
+    Tensor src, dst;
+    ReduceOp reduce = ReduceOp::kSum;
+    int root = 0;
+    std::vector<int64_t> counts = {};
+  };
+  void run(const Members& comm, const Operation& operation);
+  Members split(const Members& comm, int color, int key);
+
+  /// Drops all communicators; the next collective makes new ones. Collective over all workers of the session.
+  void init_ccl(std::string_view ccl, const Members& world);
+  const std::string& ccl() const { return ccl_; }
+  void end_command();      ///< sub-communicators end with it
+  void drop_all() { communicators_.clear(); }
+
+ private:
+  Signature check(const Members& comm, Operation& operation) const;
+  void move(const Members& comm, const Operation& operation, const std::vector<Arrival>& arrivals);
+  Communicator& back_end(const Members& comm);
+
+  DataPlane plane_;
+  Agreement& agreement_;
+  std::string ccl_ = "auto";
+  std::map<CommKey, std::unique_ptr<Communicator>> communicators_;  // ordered: freed in the same order everywhere
+};
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+#include "collective/communicator.h"
+
+#include <fmt/format.h>
+
+#include "collective/mpi/mpi_communicator.h"
+#include "collective/node/node_communicator.h"
+
+namespace tutti {
+namespace {
+
+using Make = std::unique_ptr<Communicator> (*)(const DataPlane&, const std::vector<int>&, CommKey);
+
+struct Row {
+  std::string_view name;
+  Make make;
+};
+constexpr Row kBackEnds[] = {{"mpi", make_mpi_communicator}, {"local", make_node_communicator}};
+
+}  // namespace
+
+Buffer disjoint(Buffer src, Buffer dst, std::vector<char>& copy) {
+  const char *s = src.at(0), *d = dst.at(0);
+  if (src.count == 0 || dst.count == 0 || s + src.size_bytes() <= d || d + dst.size_bytes() <= s) return src;
+  copy.assign(s, s + src.size_bytes());
+  return {copy.data(), src.count, src.dtype};
+}
+
+std::string compiled_ccls() {
+  std::string names;
+  for (const Row& row : kBackEnds) names += (names.empty() ? "" : ",") + std::string(row.name);
+  return names;
+}
+
+std::string resolve_ccl(std::string_view ccl, const DataPlane& plane) {
+  if (ccl == "auto") return plane.mpi_parent ? "mpi" : "local";
+  if (ccl == "mpi" && !plane.mpi_parent) return "local";  // threads and processes: the same thing
+  if (ccl == "local" && !plane.one_node)
+    throw UsageError("init_ccl: 'local' needs all workers on one node that shares memory; use 'mpi'");
+  for (const Row& row : kBackEnds)
+    if (row.name == ccl) return std::string(ccl);
+  throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", ccl, compiled_ccls()));
+}
+
+std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,
+                                                const std::vector<int>& members, CommKey key) {
+  const std::string name = resolve_ccl(ccl, plane);
+  for (const Row& row : kBackEnds)
+    if (row.name == name) return row.make(plane, members, key);
+  throw UsageError("unreachable: resolve_ccl returned an unknown name");
+}
+
+}  // namespace tutti

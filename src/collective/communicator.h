@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collective/agreement.h"
+#include "core/doorbell.h"
+#include "tutti/worker.h"
+
+namespace tutti {
+
+/// Row-major memory, as a back end sees it.
+struct Buffer {
+  void* data = nullptr;
+  int64_t count = 0;
+  DType dtype{};
+  int64_t size_bytes() const { return count * dtype.size_bytes(); }
+  char* at(int64_t element) const { return static_cast<char*>(data) + element * dtype.size_bytes(); }
+};
+
+/// src, or a copy of it in `copy` where writing dst would overwrite what is still to be read.
+Buffer disjoint(Buffer src, Buffer dst, std::vector<char>& copy);
+
+/// The data plane's seam: moves bytes among members that have agreed (operands are checked and fit together, everyone is
+/// inside the same collective). src and dst may be the same memory, else disjoint. Called by worker threads only.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) = 0;
+  virtual void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) = 0;
+  virtual void allgather(Buffer src, Buffer dst, const std::vector<Arrival>& members) = 0;
+  virtual void broadcast(Buffer src, Buffer dst, int root, const std::vector<Arrival>& members) = 0;
+  virtual void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
+                       const std::vector<Arrival>& members) = 0;
+  virtual void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
+                      const std::vector<Arrival>& members) = 0;
+  virtual void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) = 0;
+  virtual void send(Buffer src, int to, const std::vector<Arrival>& pair) = 0;
+  virtual void recv(Buffer dst, int from, const std::vector<Arrival>& pair) = 0;
+};
+
+/// Memory through which the workers of a node pass data; member = worker id.
+struct StagingArea {
+  std::function<std::byte*(int worker)> memory;
+  std::function<std::atomic<uint64_t>&(int worker)> step;  ///< how many hand-overs this worker has made
+  size_t size_bytes = 0;                                    ///< of each worker's memory
+  Doorbell* bell = nullptr;
+  WaitPolicy policy;
+  std::function<void()> check_alive;  ///< throws when a peer process is gone
+};
+
+/// What a back end may build on.
+struct DataPlane {
+  int worker = 0;
+  bool one_node = true;            ///< all workers of the session share memory
+  const StagingArea* staging = nullptr;
+  void* mpi_parent = nullptr;      ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
+};
+
+/// One explicit table of names: "local" (one node only), "mpi" (without an MPI job: local), "auto".
+/// Creation is collective among `members` (worker ids by rank), after agreement.
+/// @throws UsageError  unknown name, not in this build, or not possible here
+std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,
+                                                const std::vector<int>& members, CommKey key);
+/// The name that "auto" stands for here.  @throws UsageError  as make_communicator
+std::string resolve_ccl(std::string_view ccl, const DataPlane& plane);
+std::string compiled_ccls();  ///< "mpi,local"
+
+}  // namespace tutti

@@ -1,0 +1,195 @@
+#include "collective/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/mpi/mpi_types.h"
+#include "collective/reduce.h"
+#include "core/env.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kPairTag = 1;
+
+/// MPI-3 counts are int: what is longer goes in pieces. Tests lower the limit to run that path on small data.
+int64_t max_count() { return env_int("TUTTI_MPI_MAX_COUNT", int64_t{1} << 30, 1, int64_t{1} << 30); }
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(const DataPlane& plane, const std::vector<int>& members, CommKey key)
+      : parent_(*static_cast<MPI_Comm*>(plane.mpi_parent)), members_(members), max_count_(max_count()) {
+    rank_ = static_cast<int>(std::find(members.begin(), members.end(), plane.worker) - members.begin());
+    if (key >> 56 == 2) return;  // a pair: send and recv use the parent
+    MPI_Group all = MPI_GROUP_NULL, mine = MPI_GROUP_NULL;
+    check_mpi(MPI_Comm_group(parent_, &all), "MPI_Comm_group");
+    MpiGroup all_owned(all);
+    check_mpi(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &mine), "MPI_Group_incl");
+    MpiGroup mine_owned(mine);
+    MPI_Comm comm = MPI_COMM_NULL;
+    const int tag = static_cast<int>((key ^ (key >> 24) ^ (key >> 51)) % 16384);
+    check_mpi(MPI_Comm_create_group(parent_, mine, tag, &comm), "MPI_Comm_create_group");
+    comm_.reset(comm);
+    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+
+  void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>&) override {
+    MpiElement element(src.dtype);
+    const MPI_Op mpi_op = element.op(op);
+    pieces(src.count, [&](int64_t begin, int n) {
+      check_mpi(MPI_Allreduce(src.data == dst.data ? MPI_IN_PLACE : src.at(begin), dst.at(begin), n, element.type(), mpi_op,
+                              comm_.get()), "MPI_Allreduce");
+    });
+    if (op == ReduceOp::kAvg) divide(dst.dtype, dst.data, dst.count, size());
+  }
+
+  void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>&) override {
+    MpiElement element(src.dtype);
+    const MPI_Op mpi_op = element.op(op);
+    const Buffer from = disjoint(src, dst, copy_);
+    if (src.count <= max_count_) {
+      check_mpi(MPI_Reduce_scatter_block(from.data, dst.data, static_cast<int>(dst.count), element.type(), mpi_op,
+                                         comm_.get()), "MPI_Reduce_scatter_block");
+    } else {
+      for (int root = 0; root < size(); ++root)
+        pieces(dst.count, [&](int64_t begin, int n) {
+          check_mpi(MPI_Reduce(from.at(root * dst.count + begin), dst.at(begin), n, element.type(), mpi_op, root,
+                               comm_.get()), "MPI_Reduce");
+        });
+    }
+    if (op == ReduceOp::kAvg) divide(dst.dtype, dst.data, dst.count, size());
+  }
+
+  void allgather(Buffer src, Buffer dst, const std::vector<Arrival>&) override {
+    MpiElement element(src.dtype);
+    const Buffer from = disjoint(src, dst, copy_);
+    if (dst.count <= max_count_) {
+      const int n = static_cast<int>(src.count);
+      check_mpi(MPI_Allgather(from.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Allgather");
+      return;
+    }
+    copy(dst, rank_ * src.count, from, 0, src.count);
+    for (int root = 0; root < size(); ++root) broadcast_part(dst, root * src.count, src.count, root, element);
+  }
+
+  void broadcast(Buffer src, Buffer dst, int root, const std::vector<Arrival>&) override {
+    MpiElement element(dst.dtype);
+    if (rank_ == root && src.data != dst.data) copy(dst, 0, src, 0, dst.count);
+    broadcast_part(dst, 0, dst.count, root, element);
+  }
+
+  void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>&) override {
+    MpiElement element(dst.dtype);
+    const Buffer from = rank_ == root ? disjoint(src, dst, copy_) : src;
+    if (const Parts parts(counts); parts.total <= max_count_) {
+      check_mpi(MPI_Scatterv(from.data, parts.counts.data(), parts.begins.data(), element.type(), dst.data,
+                             static_cast<int>(dst.count), element.type(), root, comm_.get()), "MPI_Scatterv");
+      return;
+    }
+    int64_t begin = 0;
+    for (int r = 0; r < size(); begin += counts[static_cast<size_t>(r++)]) {
+      const int64_t n = counts[static_cast<size_t>(r)];
+      if (r == root && rank_ == root) copy(dst, 0, from, begin, n);
+      else if (rank_ == root) send_part(from, begin, n, r, element, comm_.get());
+      else if (rank_ == r) recv_part(dst, 0, n, root, element, comm_.get());
+    }
+  }
+
+  void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>&) override {
+    MpiElement element(src.dtype);
+    const Buffer from = rank_ == root ? disjoint(src, dst, copy_) : src;
+    if (const Parts parts(counts); parts.total <= max_count_) {
+      check_mpi(MPI_Gatherv(from.data, static_cast<int>(src.count), element.type(), dst.data, parts.counts.data(),
+                            parts.begins.data(), element.type(), root, comm_.get()), "MPI_Gatherv");
+      return;
+    }
+    int64_t begin = 0;
+    for (int r = 0; r < size(); begin += counts[static_cast<size_t>(r++)]) {
+      const int64_t n = counts[static_cast<size_t>(r)];
+      if (r == root && rank_ == root) copy(dst, begin, from, 0, n);
+      else if (rank_ == root) recv_part(dst, begin, n, r, element, comm_.get());
+      else if (rank_ == r) send_part(from, 0, n, root, element, comm_.get());
+    }
+  }
+
+  void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>&) override {
+    MpiElement element(src.dtype);
+    const Buffer from = disjoint(src, dst, copy_);
+    const int64_t part = src.count / size();
+    if (src.count <= max_count_) {
+      const int n = static_cast<int>(part);
+      check_mpi(MPI_Alltoall(from.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Alltoall");
+      return;
+    }
+    for (int shift = 0; shift < size(); ++shift) {
+      const int to = (rank_ + shift) % size(), source = (rank_ - shift + size()) % size();
+      pieces(part, [&](int64_t begin, int n) {
+        check_mpi(MPI_Sendrecv(from.at(to * part + begin), n, element.type(), to, 0, dst.at(source * part + begin), n,
+                               element.type(), source, 0, comm_.get(), MPI_STATUS_IGNORE), "MPI_Sendrecv");
+      });
+    }
+  }
+
+  void send(Buffer src, int to, const std::vector<Arrival>&) override {
+    MpiElement element(src.dtype);
+    send_part(src, 0, src.count, members_[static_cast<size_t>(to)], element, parent_, kPairTag);
+  }
+  void recv(Buffer dst, int from, const std::vector<Arrival>&) override {
+    MpiElement element(dst.dtype);
+    recv_part(dst, 0, dst.count, members_[static_cast<size_t>(from)], element, parent_, kPairTag);
+  }
+
+ private:
+  struct Parts {
+    explicit Parts(const std::vector<int64_t>& all) {
+      for (int64_t n : all) {
+        counts.push_back(static_cast<int>(std::min<int64_t>(n, INT32_MAX)));
+        begins.push_back(static_cast<int>(std::min<int64_t>(total, INT32_MAX)));
+        total += n;
+      }
+    }
+    std::vector<int> counts, begins;
+    int64_t total = 0;
+  };
+
+  int size() const { return static_cast<int>(members_.size()); }
+
+  template <class Call>
+  void pieces(int64_t count, Call&& call) const {
+    for (int64_t begin = 0; begin < count; begin += max_count_)
+      call(begin, static_cast<int>(std::min(max_count_, count - begin)));
+  }
+  void broadcast_part(Buffer buffer, int64_t at, int64_t count, int root, MpiElement& element) {
+    pieces(count, [&](int64_t begin, int n) {
+      check_mpi(MPI_Bcast(buffer.at(at + begin), n, element.type(), root, comm_.get()), "MPI_Bcast");
+    });
+  }
+  void send_part(Buffer buffer, int64_t at, int64_t count, int to, MpiElement& element, MPI_Comm comm, int tag = 0) {
+    pieces(count, [&](int64_t begin, int n) {
+      check_mpi(MPI_Send(buffer.at(at + begin), n, element.type(), to, tag, comm), "MPI_Send");
+    });
+  }
+  void recv_part(Buffer buffer, int64_t at, int64_t count, int from, MpiElement& element, MPI_Comm comm, int tag = 0) {
+    pieces(count, [&](int64_t begin, int n) {
+      check_mpi(MPI_Recv(buffer.at(at + begin), n, element.type(), from, tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
+    });
+  }
+  static void copy(Buffer to, int64_t at, Buffer from, int64_t begin, int64_t n) {
+    if (n > 0) std::memmove(to.at(at), from.at(begin), static_cast<size_t>(n * to.dtype.size_bytes()));
+  }
+
+  MPI_Comm parent_;
+  std::vector<int> members_;
+  int64_t max_count_;
+  int rank_ = 0;
+  MpiComm comm_;
+  std::vector<char> copy_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key) {
+  return std::make_unique<MpiCommunicator>(plane, members, key);
+}
+
+}  // namespace tutti

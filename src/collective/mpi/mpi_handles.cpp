@@ -1,0 +1,48 @@
+#include "collective/mpi/mpi_handles.h"
+
+#include <fmt/format.h>
+
+#include "core/env.h"
+#include "tutti/error.h"
+
+namespace tutti {
+
+bool mpi_usable() {
+  int initialised = 0, finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised && !finalised;
+}
+
+void check_mpi(int code, const char* call, std::source_location where) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "?";
+  int length = 0, rank = -1;
+  MPI_Error_string(code, text, &length);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  throw TransportError(fmt::format("[rank {} {}] {} failed at {}:{}: {}; the session is over", rank, host_name(), call,
+                                   where.file_name(), where.line(), text));
+}
+
+void MpiCommTraits::free(MPI_Comm comm) noexcept {
+  if (mpi_usable()) MPI_Comm_free(&comm);
+}
+void MpiTypeTraits::free(MPI_Datatype type) noexcept {
+  if (mpi_usable()) MPI_Type_free(&type);
+}
+void MpiOpTraits::free(MPI_Op op) noexcept {
+  if (mpi_usable()) MPI_Op_free(&op);
+}
+void MpiGroupTraits::free(MPI_Group group) noexcept {
+  if (mpi_usable()) MPI_Group_free(&group);
+}
+
+MpiComm duplicate(MPI_Comm comm) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+  MpiComm owned(copy);
+  check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return owned;
+}
+
+}  // namespace tutti

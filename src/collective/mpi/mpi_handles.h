@@ -1,0 +1,47 @@
+// MPI handles with one owner, and checked calls. Every communicator we own returns errors instead of aborting.
+#pragma once
+
+#include <mpi.h>
+
+#include <source_location>
+
+#include "core/handle.h"
+
+namespace tutti {
+
+/// @throws TransportError  the call failed: names it, MPI's text, rank and host
+void check_mpi(int code, const char* call, std::source_location where = std::source_location::current());
+bool mpi_usable();  ///< initialised and not finalised
+
+struct MpiCommTraits {
+  using Raw = MPI_Comm;
+  static Raw null() { return MPI_COMM_NULL; }
+  static void free(Raw comm) noexcept;  // collective; nothing after MPI_Finalize
+};
+using MpiComm = UniqueHandle<MpiCommTraits>;
+
+struct MpiTypeTraits {
+  using Raw = MPI_Datatype;
+  static Raw null() { return MPI_DATATYPE_NULL; }
+  static void free(Raw type) noexcept;
+};
+using MpiType = UniqueHandle<MpiTypeTraits>;
+
+struct MpiOpTraits {
+  using Raw = MPI_Op;
+  static Raw null() { return MPI_OP_NULL; }
+  static void free(Raw op) noexcept;
+};
+using MpiOp = UniqueHandle<MpiOpTraits>;
+
+struct MpiGroupTraits {
+  using Raw = MPI_Group;
+  static Raw null() { return MPI_GROUP_NULL; }
+  static void free(Raw group) noexcept;
+};
+using MpiGroup = UniqueHandle<MpiGroupTraits>;
+
+/// A copy of `comm` that returns errors. Collective.
+MpiComm duplicate(MPI_Comm comm);
+
+}  // namespace tutti

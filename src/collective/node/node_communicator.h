@@ -1,0 +1,10 @@
+#pragma once
+
+#include "collective/communicator.h"
+
+namespace tutti {
+
+/// Threads or processes of one node; data is staged through shared memory.
+std::unique_ptr<Communicator> make_node_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key);
+
+}  // namespace tutti

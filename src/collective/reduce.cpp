@@ -1,0 +1,171 @@
+#include "collective/reduce.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <complex>
+#include <concepts>
+#include <cstring>
+#include <type_traits>
+
+#include "collective/float16.h"
+#include "tutti/error.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t kBlock = 512;
+
+template <class T>
+struct Wide {
+  using Type = T;
+};
+template <> struct Wide<Half> { using Type = float; };
+template <> struct Wide<BFloat> { using Type = float; };
+
+template <class T>
+auto load(T v) {
+  if constexpr (std::same_as<T, Half> || std::same_as<T, BFloat>) return widen(v);
+  else return v;
+}
+template <class T, class W>
+T store(W v) {
+  if constexpr (std::same_as<T, Half>) return narrow_half(v);
+  else if constexpr (std::same_as<T, BFloat>) return narrow_bfloat(v);
+  else return v;
+}
+
+template <class W>
+struct IsComplex : std::false_type {};
+template <class F>
+struct IsComplex<std::complex<F>> : std::true_type {};
+
+/// Integers wrap: the arithmetic is done unsigned, in at least 32 bits.
+template <class W, class F>
+W wrapping(W a, W b, F f) {
+  if constexpr (std::integral<W> && !std::same_as<W, bool>) {
+    using U = std::conditional_t<sizeof(W) == 8, uint64_t, uint32_t>;
+    return static_cast<W>(f(static_cast<U>(a), static_cast<U>(b)));
+  } else {
+    return static_cast<W>(f(a, b));
+  }
+}
+
+template <class W>
+void combine(ReduceOp op, W* acc, const W* in, int64_t n) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      for (int64_t i = 0; i < n; ++i) acc[i] = wrapping(acc[i], in[i], [](auto a, auto b) { return a + b; });
+      return;
+    case ReduceOp::kProd:
+      for (int64_t i = 0; i < n; ++i) acc[i] = wrapping(acc[i], in[i], [](auto a, auto b) { return a * b; });
+      return;
+    case ReduceOp::kMin:
+      if constexpr (!IsComplex<W>::value)
+        for (int64_t i = 0; i < n; ++i) acc[i] = in[i] < acc[i] ? in[i] : acc[i];
+      return;
+    case ReduceOp::kMax:
+      if constexpr (!IsComplex<W>::value)
+        for (int64_t i = 0; i < n; ++i) acc[i] = acc[i] < in[i] ? in[i] : acc[i];
+      return;
+  }
+}
+
+template <class W>
+void divide_by(W* data, int64_t count, int n) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (IsComplex<W>::value) data[i] /= static_cast<typename W::value_type>(n);
+    else if constexpr (std::same_as<W, bool>) (void)n;
+    else if constexpr (std::integral<W>) data[i] = static_cast<W>(static_cast<int64_t>(data[i]) / n);
+    else data[i] /= static_cast<W>(n);
+  }
+}
+template <>
+void divide_by(uint64_t* data, int64_t count, int n) {
+  for (int64_t i = 0; i < count; ++i) data[i] /= static_cast<uint64_t>(n);
+}
+
+template <class T>
+void reduce_blocks(ReduceOp op, const void* const* sources, int num_sources, void* dst, int64_t count) {
+  using W = typename Wide<T>::Type;
+  W acc[kBlock], in[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t n = std::min(kBlock, count - begin);
+    for (int s = 0; s < num_sources; ++s) {
+      T raw[kBlock];  // memcpy: sources may have any alignment
+      std::memcpy(raw, static_cast<const char*>(sources[s]) + begin * static_cast<int64_t>(sizeof(T)),
+                  static_cast<size_t>(n) * sizeof(T));
+      W* to = s == 0 ? acc : in;
+      for (int64_t i = 0; i < n; ++i) to[i] = load(raw[i]);
+      if (s > 0) combine(op, acc, in, n);
+    }
+    if (op == ReduceOp::kAvg) divide_by(acc, n, num_sources);
+    T out[kBlock];
+    for (int64_t i = 0; i < n; ++i) out[i] = store<T>(acc[i]);
+    std::memcpy(static_cast<char*>(dst) + begin * static_cast<int64_t>(sizeof(T)), out, static_cast<size_t>(n) * sizeof(T));
+  }
+}
+
+/// Calls f with a value of the C++ type behind dtype; false for types that have no arithmetic.
+template <class F>
+bool with_type(DType dtype, F f) {
+  if (dtype.lanes != 1) return false;
+  if (dtype == kInt8) return f(int8_t{}), true;
+  if (dtype == kInt16) return f(int16_t{}), true;
+  if (dtype == kInt32) return f(int32_t{}), true;
+  if (dtype == kInt64) return f(int64_t{}), true;
+  if (dtype == kUInt8) return f(uint8_t{}), true;
+  if (dtype == kUInt16) return f(uint16_t{}), true;
+  if (dtype == kUInt32) return f(uint32_t{}), true;
+  if (dtype == kUInt64) return f(uint64_t{}), true;
+  if (dtype == kBool) return f(uint8_t{}), true;  // min and max of 0 and 1
+  if (dtype == kFloat16) return f(Half{}), true;
+  if (dtype == kBFloat16) return f(BFloat{}), true;
+  if (dtype == kFloat32) return f(float{}), true;
+  if (dtype == kFloat64) return f(double{}), true;
+  if (dtype == kComplex64) return f(std::complex<float>{}), true;
+  if (dtype == kComplex128) return f(std::complex<double>{}), true;
+  return false;
+}
+
+}  // namespace
+
+bool can_reduce(DType dtype, ReduceOp op) {
+  const bool is_order = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  if (dtype == kBool) return is_order;
+  if (dtype.code == dl::kComplex && is_order) return false;
+  return with_type(dtype, [](auto) {});
+}
+
+void reduce(ReduceOp op, DType dtype, const void* const* sources, int num_sources, void* dst, int64_t count) {
+  const bool known = with_type(dtype, [&](auto zero) {
+    reduce_blocks<decltype(zero)>(op, sources, num_sources, dst, count);
+  });
+  if (!known) throw UsageError(fmt::format("{} can't be reduced", to_string(dtype)));
+}
+
+void divide(DType dtype, void* data, int64_t count, int n) {
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* elements = static_cast<T*>(data);
+    for (int64_t i = 0; i < count; ++i) {
+      auto wide = load(elements[i]);
+      divide_by(&wide, 1, n);
+      elements[i] = store<T>(wide);
+    }
+  });
+}
+
+ReduceOp parse_reduce_op(std::string_view name) {
+  for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg})
+    if (to_string(op) == name) return op;
+  throw UsageError(fmt::format("unknown reduce op '{}'; expected sum, prod, min, max or avg", name));
+}
+
+std::string to_string(ReduceOp op) {
+  constexpr const char* kNames[] = {"sum", "prod", "min", "max", "avg"};
+  return kNames[static_cast<int>(op)];
+}
+
+}  // namespace tutti

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tutti/dtype.h"
+#include "tutti/worker.h"
+
+namespace tutti {
+
+/// Whether the elements can be reduced so: all but fp8 and sub-byte types; bool by min and max, complex by sum, prod, avg.
+bool can_reduce(DType dtype, ReduceOp op);
+
+/// dst[i] = sources[0][i] op sources[1][i] op ..., in this order; dst may be one of the sources.
+/// float16 and bfloat16 are widened to float32 and rounded once, to nearest even; integers wrap; avg divides at the end.
+void reduce(ReduceOp op, DType dtype, const void* const* sources, int num_sources, void* dst, int64_t count);
+
+/// Divides by n, as avg does at its end (integers truncate).
+void divide(DType dtype, void* data, int64_t count, int n);
+
+}  // namespace tutti

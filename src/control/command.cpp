@@ -1,0 +1,156 @@
+#include "control/command.h"
+
+#include <fmt/format.h>
+
+#include "control/failures.h"
+
+namespace tutti {
+
+const char* to_string(Action action) {
+  constexpr const char* kNames[] = {"shut_down",          "kill_reg",         "get_global_func",
+                                    "call_packed",        "sync_worker",      "copy_from_worker_0",
+                                    "copy_to_worker_0",   "debug_get_from_remote", "debug_set_register"};
+  const auto i = static_cast<size_t>(action);
+  return i < std::size(kNames) ? kNames[i] : "unknown action";
+}
+
+namespace {
+
+void check_version(Reader& in) {
+  if (const auto version = in.get<uint8_t>(); version != kWireVersion)
+    throw WireError(fmt::format("wire version {}, expected {}: all ranks must run the same tutti", version, kWireVersion));
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Command& c) {
+  Writer out;
+  out.put(kWireVersion);
+  out.put(c.action);
+  out.put(c.seq);
+  out.put(c.site);
+  out.put(static_cast<uint32_t>(c.acknowledged.size()));
+  for (Origin origin : c.acknowledged) Failures::encode_origin(out, origin);
+  out.list(c.freed);
+  switch (c.action) {
+    case Action::kShutDown:
+    case Action::kKillReg: break;
+    case Action::kGetGlobalFunc:
+      out.put(c.reg);
+      out.text(c.name);
+      break;
+    case Action::kCallPacked:
+      out.put(c.reg);
+      out.put(c.func);
+      out.put(static_cast<uint64_t>(c.args.size()));
+      for (const Value& arg : c.args) encode(out, arg);
+      break;
+    case Action::kSyncWorker: out.put(c.worker); break;
+    case Action::kCopyFromWorker0:
+    case Action::kCopyToWorker0:
+      out.put(c.reg);
+      out.put(c.func);  // copy_to_worker_0: 1 = into a new register
+      out.put(c.token);
+      break;
+    case Action::kDebugGetFromRemote:
+      out.put(c.worker);
+      out.put(c.reg);
+      break;
+    case Action::kDebugSetRegister:
+      out.put(c.worker);
+      out.put(c.reg);
+      out.put(c.token);
+      encode(out, c.token ? Value() : c.args.at(0));
+      break;
+  }
+  return std::move(out.bytes());
+}
+
+Command decode_command(std::span<const std::byte> bytes) {
+  Reader in(bytes);
+  check_version(in);
+  Command c;
+  c.action = in.get<Action>();
+  c.seq = in.get<uint64_t>();
+  c.site = in.get<uint32_t>();
+  for (auto n = in.get<uint32_t>(); n > 0; --n) c.acknowledged.push_back(Failures::decode_origin(in));
+  c.freed = in.list<int64_t>();
+  switch (c.action) {
+    case Action::kShutDown:
+    case Action::kKillReg: break;
+    case Action::kGetGlobalFunc:
+      c.reg = in.get<int64_t>();
+      c.name = in.text();
+      break;
+    case Action::kCallPacked:
+      c.reg = in.get<int64_t>();
+      c.func = in.get<int64_t>();
+      for (uint64_t n = in.count(1); n > 0; --n) c.args.push_back(decode_value(in));
+      break;
+    case Action::kSyncWorker: c.worker = in.get<int32_t>(); break;
+    case Action::kCopyFromWorker0:
+    case Action::kCopyToWorker0:
+      c.reg = in.get<int64_t>();
+      c.func = in.get<int64_t>();
+      c.token = in.get<uint64_t>();
+      break;
+    case Action::kDebugGetFromRemote:
+      c.worker = in.get<int32_t>();
+      c.reg = in.get<int64_t>();
+      break;
+    case Action::kDebugSetRegister:
+      c.worker = in.get<int32_t>();
+      c.reg = in.get<int64_t>();
+      c.token = in.get<uint64_t>();
+      c.args.push_back(decode_value(in));
+      break;
+    default: throw WireError(fmt::format("unknown action {}", static_cast<int>(c.action)));
+  }
+  in.expect_done();
+  return c;
+}
+
+std::vector<std::byte> encode(const Reply& r) {
+  Writer out;
+  out.put(kWireVersion);
+  out.put(r.kind);
+  out.put(r.worker);
+  out.put(r.seq);
+  out.put(r.token);
+  Failures::encode_origin(out, r.origin);
+  out.put(r.site);
+  if (r.kind == Reply::Kind::kValue) encode(out, r.value);
+  if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
+    for (const std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function,
+                                    &r.failure.traceback})
+      out.text(*text);
+    out.put(r.failure.pid);
+  }
+  return std::move(out.bytes());
+}
+
+Reply decode_reply(std::span<const std::byte> bytes) {
+  Reader in(bytes);
+  check_version(in);
+  Reply r;
+  r.kind = in.get<Reply::Kind>();
+  if (r.kind > Reply::Kind::kConsequence) throw WireError("an unknown kind of reply");
+  r.worker = in.get<int32_t>();
+  r.seq = in.get<uint64_t>();
+  r.token = in.get<uint64_t>();
+  r.origin = Failures::decode_origin(in);
+  r.site = in.get<uint32_t>();
+  if (r.kind == Reply::Kind::kValue) r.value = decode_value(in);
+  if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
+    for (std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function,
+                              &r.failure.traceback})
+      *text = in.text();
+    r.failure.pid = in.get<int64_t>();
+    r.failure.worker = r.worker;
+    r.failure.seq = r.seq;
+  }
+  in.expect_done();
+  return r;
+}
+
+}  // namespace tutti

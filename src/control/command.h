@@ -1,0 +1,60 @@
+// The commands that the controller broadcasts and the replies of workers. docs/design.md states the layout.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collective/agreement.h"
+#include "core/wire.h"
+
+namespace tutti {
+
+inline constexpr uint8_t kWireVersion = 1;
+
+enum class Action : uint8_t {
+  kShutDown = 0,
+  kKillReg = 1,
+  kGetGlobalFunc = 2,
+  kCallPacked = 3,
+  kSyncWorker = 4,
+  kCopyFromWorker0 = 5,
+  kCopyToWorker0 = 6,
+  kDebugGetFromRemote = 7,
+  kDebugSetRegister = 8,
+};
+const char* to_string(Action action);
+
+inline constexpr int32_t kAllWorkers = -1;
+
+struct Command {
+  Action action = Action::kShutDown;
+  uint64_t seq = 0;
+  uint32_t site = 0;                    ///< where the controller issued it: an index into its table
+  std::vector<Origin> acknowledged;     ///< failures that the controller has raised
+  std::vector<int64_t> freed;           ///< registers whose last DRef is gone
+  int64_t reg = 0;                      ///< the register it writes, reads or sets
+  int64_t func = 0;                     ///< call_packed: the register with the function
+  int32_t worker = 0;                   ///< sync_worker (kAllWorkers: all), debug_*
+  uint64_t token = 0;                   ///< copies, debug on worker 0: the key of a value in the controller's process
+  std::string name;                     ///< get_global_func
+  List args;                            ///< call_packed; debug_set_register: the one value
+};
+std::vector<std::byte> encode(const Command& command);
+Command decode_command(std::span<const std::byte> bytes);  ///< @throws WireError
+
+struct Reply {
+  enum class Kind : uint8_t { kAck, kValue, kToken, kPoisoned, kError, kConsequence } kind = Kind::kAck;
+  int32_t worker = 0;
+  uint64_t seq = 0;    ///< the command
+  uint64_t token = 0;  ///< kToken: the value lies in the controller's process
+  Origin origin;       ///< kPoisoned, kConsequence
+  uint32_t site = 0;   ///< kError, kConsequence
+  Value value;         ///< kValue
+  WorkerFailure failure;  ///< kError, kConsequence (its own words, should the origin stay silent)
+};
+std::vector<std::byte> encode(const Reply& reply);
+Reply decode_reply(std::span<const std::byte> bytes);  ///< @throws WireError
+
+}  // namespace tutti

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <source_location>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "control/channel.h"
+#include "control/command.h"
+#include "control/exchange.h"
+#include "tutti/session.h"
+
+namespace tutti::detail {
+
+/// The controller's side of a session: numbers and sends commands, owns register ids, collects failures and raises them.
+class Controller : public std::enable_shared_from_this<Controller> {
+ public:
+  using MakeChannel = std::function<std::unique_ptr<Channel>(Exchange&)>;
+  /// `closed` runs once the session is over.
+  Controller(std::string kind, const MakeChannel& make_channel, std::function<void()> closed);
+  ~Controller();
+  /// A handle whose last copy closes the session; DRefs keep only the controller itself.
+  std::shared_ptr<Controller> handle();
+
+  const std::string& kind() const { return kind_; }
+  const Layout& layout() const { return layout_; }
+
+  DRef get_global_func(std::string_view name, Where where);
+  DRef call(const DRef& func, const List& args, Where where);
+  DRef builtin(const char* name, Where where);  ///< cached
+  DRef copy_to_new(const Tensor& host, Where where);
+  void copy(Action action, const Tensor& host, const DRef& remote, Where where);
+  Value debug_get(const DRef& ref, int worker, Timeout timeout, Where where);
+  void debug_set(const DRef& ref, int worker, const Value& value, Where where);
+  void sync(int worker, Timeout timeout, Where where);  ///< kAllWorkers: all
+  void shutdown(Timeout timeout, Where where);
+  void close() noexcept;  ///< shutdown that logs instead of throwing
+
+  void free_register(int64_t id) noexcept;  ///< any thread
+
+ private:
+  class Turn;
+  DRef new_register();
+  int64_t register_of(const DRef& ref, const char* what) const;
+  void check_worker(int worker, const char* what) const;
+  uint64_t issue(Command& command, Where where);
+  uint32_t site(Where where);
+  void drain();
+  void wait_for(const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);
+  void sync_locked(int worker, Clock::time_point deadline, Where where);
+  void await_ack(int worker, Clock::time_point deadline, Where where);
+  void raise_failures(bool all_is_in, Clock::time_point deadline, Where where);
+  void finish();
+  void flush_loop();
+
+  struct Pending {
+    WorkerFailure failure;
+    Origin origin;  // what the acknowledgement must name
+  };
+
+  std::string kind_;
+  uint64_t id_;
+  Layout layout_;
+  Exchange exchange_;
+  std::unique_ptr<Channel> channel_;
+  std::function<void()> closed_;
+
+  std::mutex turn_;  // one call at a time; the flusher takes its turn as well
+  std::atomic<bool> flushing_{false};
+  bool over_ = false;
+  std::string lost_;  // why, after a TransportError
+
+  uint64_t seq_ = 0;
+  std::vector<std::string> sites_;
+  std::map<std::pair<std::string, uint32_t>, uint32_t> site_ids_;
+  std::map<std::string, DRef> builtins_;
+
+  std::mutex registers_mutex_;
+  int64_t next_register_ = 1;
+  std::vector<int64_t> dropped_, reusable_;
+
+  std::vector<Pending> failures_;           // not raised yet
+  std::vector<Reply> consequences_;         // whose origin has not been raised when they came
+  std::map<Origin, WorkerFailure> raised_;  // the last ones: poisoned registers raise them again
+  std::vector<Origin> acknowledgements_;    // for the next command
+  std::map<int, uint64_t> acks_;
+  std::optional<Reply> answer_;
+  uint64_t awaited_ = 0;
+
+  std::mutex flusher_mutex_;
+  std::condition_variable flusher_wakes_;
+  std::atomic<bool> flusher_sleeps_{false};
+  bool flusher_ends_ = false;
+  std::thread flusher_;
+};
+
+struct DRefState {
+  std::shared_ptr<Controller> controller;
+  int64_t id;
+  uint64_t session;
+  DRefState(std::shared_ptr<Controller> c, int64_t i, uint64_t s) : controller(std::move(c)), id(i), session(s) {}
+  DRefState(const DRefState&) = delete;
+  DRefState& operator=(const DRefState&) = delete;
+  ~DRefState() { controller->free_register(id); }
+};
+
+}  // namespace tutti::detail

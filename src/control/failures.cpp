@@ -1,0 +1,57 @@
+#include "control/failures.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+void Failures::add(Origin origin) {
+  if (std::find(active_.begin(), active_.end(), origin) == active_.end()) active_.push_back(origin);
+}
+
+void Failures::acknowledge(const std::vector<Origin>& origins) {
+  std::erase_if(active_, [&](Origin o) { return std::find(origins.begin(), origins.end(), o) != origins.end(); });
+}
+
+void Failures::publish(uint64_t seq) {
+  const bool open = !intervals_.empty() && intervals_.back().last == UINT64_MAX;
+  if (open && skipping() && intervals_.back().origin == first()) return;
+  if (!open && !skipping()) return;
+  if (open) intervals_.back().last = seq - 1;
+  if (skipping()) intervals_.push_back({first(), seq, UINT64_MAX});
+  if (intervals_.size() > kKept) intervals_.pop_front();
+  Writer out;
+  out.put(static_cast<uint64_t>(intervals_.size()));
+  for (const Interval& i : intervals_) {
+    encode_origin(out, i.origin);
+    out.put(i.first);
+    out.put(i.last);
+  }
+  record_.write(out.bytes());
+}
+
+std::optional<Origin> Failures::at(const SharedRecord& record, uint64_t seq) {
+  std::vector<std::byte> bytes;
+  while (!record.read(bytes)) {
+  }
+  if (bytes.empty()) return std::nullopt;
+  Reader in(bytes);
+  for (uint64_t n = in.count(28); n > 0; --n) {
+    const Origin origin = decode_origin(in);
+    const auto first = in.get<uint64_t>(), last = in.get<uint64_t>();
+    if (first <= seq && seq <= last) return origin;
+  }
+  return std::nullopt;
+}
+
+void Failures::encode_origin(Writer& out, Origin origin) {
+  out.put(origin.worker);
+  out.put(origin.seq);
+}
+Origin Failures::decode_origin(Reader& in) {
+  Origin origin;
+  origin.worker = in.get<int32_t>();
+  origin.seq = in.get<uint64_t>();
+  return origin;
+}
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "collective/agreement.h"
+#include "core/shared_record.h"
+
+namespace tutti {
+
+/// What a worker has failed with and not been acknowledged for, and, for its peers, at which commands it failed or
+/// skipped and why (the last intervals, in shared memory).
+class Failures {
+ public:
+  explicit Failures(SharedRecord record) : record_(record) {}
+  bool skipping() const { return !active_.empty(); }
+  Origin first() const { return active_.front(); }
+  void add(Origin origin);                                    ///< once each
+  void acknowledge(const std::vector<Origin>& origins);
+  /// Before the worker says that it is done with command seq.
+  void publish(uint64_t seq);
+
+  static std::optional<Origin> at(const SharedRecord& record, uint64_t seq);  ///< what the worker failed with at seq
+  static void encode_origin(Writer& out, Origin origin);
+  static Origin decode_origin(Reader& in);
+
+ private:
+  struct Interval {
+    Origin origin;
+    uint64_t first, last;  // last = UINT64_MAX: goes on
+  };
+  static constexpr size_t kKept = 64;
+  SharedRecord record_;
+  std::vector<Origin> active_;
+  std::deque<Interval> intervals_;
+};
+
+}  // namespace tutti

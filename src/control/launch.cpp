@@ -1,0 +1,149 @@
+// The ways to get a session, and tutti::run.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "control/builtins.h"
+#include "control/controller.h"
+#include "control/mpi/mpi_job.h"
+#include "control/node/process_channel.h"
+#include "control/thread/thread_channel.h"
+#include "core/env.h"
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kUncaught = 1, kSetUpError = 99;
+
+struct Job {
+  bool running = false;          // inside tutti::run
+  std::unique_ptr<MpiJob> mpi;   // null: a one-rank job without MPI
+  std::string live_session;      // where the one that holds the ranks was made
+};
+
+Job& job() {
+  static Job* instance = new Job;  // leaked: MPI must not be finalised by a static destructor
+  return *instance;
+}
+
+int job_size() { return job().mpi ? job().mpi->size() : 1; }
+
+void check_shape(int num_workers, int num_groups, const char* what) {
+  if (num_workers < 1) throw UsageError(fmt::format("{}: num_workers is {}, expected at least 1", what, num_workers));
+  if (num_groups < 1 || num_workers % num_groups != 0)
+    throw UsageError(fmt::format("{}: num_groups is {}, expected a divisor of num_workers ({})", what, num_groups, num_workers));
+}
+
+std::shared_ptr<detail::Controller> make(std::string kind, const detail::Controller::MakeChannel& channel,
+                                         std::function<void()> closed = {}) {
+  register_builtins();
+  return std::make_shared<detail::Controller>(std::move(kind), channel, std::move(closed))->handle();
+}
+
+std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, const char* what, Where where) {
+  if (!job().running)
+    throw UsageError(fmt::format("{}: the program does not use tutti::run; write int main(int argc, char** argv) {{ return "
+                                 "tutti::run(argc, argv, controller); }}, or use ThreadedSession", what));
+  if (job().mpi && job().mpi->rank() != 0)
+    throw UsageError(fmt::format("{}: only rank 0 makes sessions, this is rank {}", what, job().mpi->rank()));
+  if (options.num_workers == 0) options.num_workers = job_size();
+  check_shape(options.num_workers, options.num_groups, what);
+  if (options.num_workers > job_size())
+    throw UsageError(fmt::format("{}: {} workers asked for, the job has {} rank{}; launch with mpirun -n {} or more", what,
+                                 options.num_workers, job_size(), job_size() == 1 ? "" : "s", options.num_workers));
+  if (!job().live_session.empty())
+    throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what,
+                                 job().live_session));
+  auto controller = make(
+      "mpi",
+      [&](Exchange& exchange) -> std::unique_ptr<Channel> {
+        if (!job().mpi) return std::make_unique<ThreadChannel>(Layout::one_node(1, 1), exchange);
+        return job().mpi->start_session(options.num_workers, options.num_groups, exchange, options.start_timeout);
+      },
+      [] { job().live_session.clear(); });
+  job().live_session = fmt::format("{}:{}", where.file_name(), where.line());
+  return controller;
+}
+
+int run_controller(int argc, char** argv, const std::function<int(int, char**)>& controller) try {
+  return controller(argc, argv);
+} catch (const std::exception& error) {
+  fmt::print(stderr, "[rank 0 {}] uncaught exception in the controller: {}\n", host_name(), error.what());
+  return kUncaught;
+} catch (...) {
+  fmt::print(stderr, "[rank 0 {}] uncaught exception in the controller\n", host_name());
+  return kUncaught;
+}
+
+}  // namespace
+
+Session Session::create(SessionOptions options, Where where) {
+  return Session(make_job_session(options, "Session::create", where));
+}
+
+ThreadedSession::ThreadedSession(int num_workers, int num_groups, Where) {
+  check_shape(num_workers, num_groups, "ThreadedSession");
+  controller_ = make("thread", [&](Exchange& exchange) -> std::unique_ptr<Channel> {
+    return std::make_unique<ThreadChannel>(Layout::one_node(num_workers, num_groups), exchange);
+  });
+}
+
+ProcessSession::ProcessSession(int num_workers, int num_groups, Where where) {
+  check_shape(num_workers, num_groups, "ProcessSession");
+  if (job().mpi) {
+    controller_ = make_job_session({.num_workers = num_workers, .num_groups = num_groups}, "ProcessSession", where);
+    return;
+  }
+  static std::atomic<uint64_t> sessions{0};
+  controller_ = make("process", [&](Exchange& exchange) -> std::unique_ptr<Channel> {
+    Layout layout = Layout::one_node(num_workers, num_groups);
+    layout.session = ++sessions;
+    return std::make_unique<ProcessChannel>(layout, exchange, SessionOptions{}.start_timeout);
+  });
+}
+
+SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_groups, std::string_view, int, Where where) {
+  const int nodes = job().mpi ? job().mpi->num_nodes() : 1, per_node = job().mpi ? job().mpi->ranks_per_node() : 1;
+  if (num_nodes != nodes || num_workers_per_node != per_node)
+    throw UsageError(fmt::format("SocketSession: the job has {} node(s) with {} rank(s) each, asked for {} x {}; launch it as "
+                                 "mpirun -n {} --map-by ppr:{}:node PROGRAM or srun --mpi=pmix -N {} --ntasks-per-node={} PROGRAM",
+                                 nodes, per_node ? std::to_string(per_node) : "unequal", num_nodes, num_workers_per_node,
+                                 num_nodes * num_workers_per_node, num_workers_per_node, num_nodes, num_workers_per_node));
+  controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession", where);
+}
+
+int run(int argc, char** argv, const std::function<int(int, char**)>& controller) {
+  if (auto code = serve_if_worker_process()) return *code;
+  if (job().running) throw UsageError("tutti::run: called twice");
+  try {
+    if (MpiJob::launched()) job().mpi = std::make_unique<MpiJob>(&argc, &argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
+    std::exit(kSetUpError);
+  }
+  job().running = true;
+  int code = 0;
+  if (job().mpi && job().mpi->rank() != 0) {
+    try {
+      job().mpi->serve();
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "[rank {} {}] {}\n", job().mpi->rank(), host_name(), error.what());
+      MPI_Abort(MPI_COMM_WORLD, kUncaught);
+    }
+  } else {
+    ProcessPool::instance().remember_program(argc, argv);
+    code = run_controller(argc, argv, controller);
+    ProcessPool::instance().end_all();
+    if (job().mpi && !job().live_session.empty()) {
+      fmt::print(stderr, "[rank 0 {}] the session made at {} was never shut down\n", host_name(), job().live_session);
+      MPI_Abort(MPI_COMM_WORLD, code ? code : kUncaught);
+    }
+    if (job().mpi) job().mpi->end();
+  }
+  job().mpi.reset();
+  job().running = false;
+  return code;
+}
+
+}  // namespace tutti

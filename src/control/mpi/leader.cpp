@@ -1,0 +1,347 @@
+#include "control/mpi/leader.h"
+
+#include <algorithm>
+
+#include "collective/mpi/mpi_handles.h"
+#include "control/failures.h"
+#include "control/mpi/mpi_job.h"
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kAwake = 200us;    // how long to yield after the last work before sleeping
+constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
+
+}  // namespace
+
+Leader::Leader(Segment& segment, int node, MPI_Comm control)
+    : segment_(segment),
+      node_(node),
+      is_root_(node == 0),
+      control_(control),
+      ring_(segment.commands()),
+      frames_(segment.workers().size()),
+      arrival_versions_(segment.workers().size(), 0) {
+  // a binomial tree over the nodes: the parent clears the lowest bit
+  const int num_nodes = segment.layout().num_nodes();
+  if (!is_root_) parent_ = segment.layout().leader_of(node & (node - 1));
+  for (int bit = 1; bit < num_nodes && (node & bit) == 0; bit <<= 1)
+    if ((node | bit) < num_nodes) children_.push_back({.rank = segment.layout().leader_of(node | bit)});
+  for (int32_t worker : segment.workers()) replies_.push_back(segment.replies(worker));
+  if (is_root_) verdicts_ = std::make_unique<Verdicts>();
+  thread_ = std::thread([this] { run(); });
+}
+
+Leader::~Leader() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Leader::stop_after(uint64_t seq) {
+  stop_seq_.store(seq);
+  segment_.header().controller.ring();
+}
+
+void Leader::push(std::span<const std::byte> framed_commands) {
+  {
+    std::lock_guard lock(mutex_);
+    outgoing_.insert(outgoing_.end(), framed_commands.begin(), framed_commands.end());
+  }
+  sent_ += framed_commands.size();
+  segment_.header().controller.ring();
+}
+
+std::optional<std::vector<std::byte>> Leader::pop_reply() {
+  std::lock_guard lock(mutex_);
+  if (inbox_.empty()) return std::nullopt;
+  auto reply = std::move(inbox_.front());
+  inbox_.pop_front();
+  return reply;
+}
+
+bool Leader::has_reply() {
+  std::lock_guard lock(mutex_);
+  return !inbox_.empty();
+}
+
+void Leader::check() const {
+  if (failed_.load()) throw TransportError(failure_);
+}
+
+void Leader::run() try {
+  auto last_work = Clock::now();
+  while (!done()) {
+    if (step()) {
+      last_work = Clock::now();
+    } else if (Clock::now() - last_work < kAwake) {
+      yield_cpu();
+    } else {
+      Doorbell& bell = segment_.header().controller;
+      const uint32_t seen = bell.value.load(std::memory_order_acquire);
+      bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+      const bool worked = step();  // what came before we counted as a sleeper
+      if (worked) last_work = Clock::now();
+      else bell.sleep(seen, kNap);
+      bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    }
+  }
+} catch (const std::exception& error) {
+  failure_ = error.what();
+  failed_.store(true);
+  log(LogLevel::kError, "control plane: {}", error.what());
+  segment_.abandon();
+  if (!is_root_) MPI_Abort(control_, 1);  // the control plane itself is lost: nobody could be told
+}
+
+bool Leader::step() {
+  bool worked = receive();
+  worked |= forward_commands();
+  worked |= forward_progress();
+  worked |= forward_arrivals();
+  worked |= answer_watches();
+  worked |= hand_down_verdicts();
+  worked |= complete_sends();
+  return worked;
+}
+
+bool Leader::done() {
+  if (abandoned_.load()) {
+    for (Sending& s : sending_) MPI_Request_free(&s.request);
+    return true;
+  }
+  const uint64_t seq = stop_seq_.load();
+  if (seq == UINT64_MAX || segment_.least_finished() < seq || !sending_.empty()) return false;
+  for (const Child& child : children_)
+    if (child.finished < seq) return false;
+  return is_root_ || sent_finished_ >= seq;
+}
+
+bool Leader::receive() {
+  bool worked = false;
+  for (int i = 0; i < 16; ++i) {  // then let the other duties have a turn
+    int flag = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, static_cast<int>(Tag::kLeader), control_, &flag, &message, &status), "MPI_Improbe");
+    if (!flag) break;
+    int size = 0;
+    MPI_Get_count(&status, MPI_BYTE, &size);
+    std::vector<std::byte> bytes(static_cast<size_t>(size));
+    check_mpi(MPI_Mrecv(bytes.data(), size, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+    handle(bytes);
+    worked = true;
+  }
+  return worked;
+}
+
+void Leader::handle(std::span<const std::byte> message) {
+  Reader in(message);
+  const auto kind = in.get<Kind>();
+  if (in.get<uint64_t>() != segment_.layout().session) return;  // of an earlier session
+  const auto body = message.subspan(sizeof(Kind) + sizeof(uint64_t));
+  switch (kind) {
+    case Kind::kCommands:
+      for (const Child& child : children_) send(child.rank, Kind::kCommands, body);
+      backlog_.insert(backlog_.end(), body.begin(), body.end());
+      return;
+    case Kind::kReply:
+      if (!is_root_) return send(parent_, Kind::kReply, body);
+      {
+        std::lock_guard lock(mutex_);
+        inbox_.emplace_back(body.begin(), body.end());
+      }
+      segment_.header().controller.ring();
+      return;
+    case Kind::kProgress: {
+      const auto rank = in.get<int32_t>();
+      for (Child& child : children_)
+        if (child.rank == rank) {
+          child.finished = in.get<uint64_t>();
+          child.consumed = in.get<uint64_t>();
+        }
+      return;
+    }
+    case Kind::kArrival: return verdicts_->arrived(decode_arrival(in));
+    case Kind::kLeft: {
+      const auto worker = in.get<int32_t>();
+      const auto seq = in.get<uint64_t>();
+      const Origin origin = Failures::decode_origin(in);
+      return verdicts_->left(worker, seq, origin.worker >= 0 ? std::optional(origin) : std::nullopt);
+    }
+    case Kind::kVerdict: {
+      const auto workers = in.list<int32_t>();
+      const auto rest = message.last(in.count(1));
+      for (int32_t worker : workers) segment_.verdict(worker).write(rest);
+      segment_.header().board.ring();
+      return;
+    }
+    case Kind::kWatch: {
+      const auto worker = in.get<int32_t>();
+      watches_.insert({worker, in.get<uint64_t>()});
+      return;
+    }
+  }
+}
+
+bool Leader::forward_commands() {
+  bool worked = false;
+  if (is_root_) {
+    std::vector<std::byte> bytes;
+    {
+      std::lock_guard lock(mutex_);
+      bytes.swap(outgoing_);
+    }
+    if (bytes.empty()) return false;
+    for (const Child& child : children_) send(child.rank, Kind::kCommands, bytes);
+    return true;
+  }
+  while (!backlog_.empty() && ring_.space() > 0) {
+    const std::vector<std::byte> piece(backlog_.begin(), backlog_.begin() + std::min<ptrdiff_t>(std::ssize(backlog_), 64 * 1024));
+    const size_t taken = ring_.write_some(piece);
+    backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<ptrdiff_t>(taken));
+    segment_.header().commands.ring();
+    worked = true;
+  }
+  return worked;
+}
+
+bool Leader::forward_replies() {
+  bool worked = false;
+  for (size_t i = 0; i < replies_.size(); ++i) {
+    if (!replies_[i].readable(0)) continue;
+    while (auto frame = frames_[i].poll(replies_[i], 0)) send(parent_, Kind::kReply, *frame);
+    segment_.slot(segment_.workers()[i]).reply_space.ring();
+    worked = true;
+  }
+  return worked;
+}
+
+uint64_t Leader::consumed_here() {
+  return segment_.header().ring_head.load() - (Segment::kRingBytes - ring_.space());
+}
+
+/// What a worker sent before it finished a command goes up before the news that it has.
+bool Leader::forward_progress() {
+  uint64_t finished = is_root_ ? UINT64_MAX : segment_.least_finished();
+  uint64_t consumed = is_root_ ? UINT64_MAX : consumed_here();
+  for (const Child& child : children_) {
+    finished = std::min(finished, child.finished);
+    consumed = std::min(consumed, child.consumed);
+  }
+  if (is_root_) {
+    const bool news = finished_below_.exchange(finished) != finished;
+    const bool room = consumed_below_.exchange(consumed) != consumed;
+    if (news || room) segment_.header().controller.ring();
+    return news || room;
+  }
+  const bool worked = forward_replies();
+  const bool overdue = finished != sent_finished_ || consumed - sent_consumed_ > kWindow / 8;
+  if (!overdue || sending_.size() > 64) return worked;
+  Writer body;
+  body.put(static_cast<int32_t>(segment_.layout().leader_of(node_)));
+  body.put(finished);
+  body.put(consumed);
+  send(parent_, Kind::kProgress, body.bytes());
+  sent_finished_ = finished;
+  sent_consumed_ = consumed;
+  return true;
+}
+
+bool Leader::forward_arrivals() {
+  bool worked = false;
+  for (size_t i = 0; i < arrival_versions_.size(); ++i) {
+    const int worker = segment_.workers()[i];
+    const SharedRecord record = segment_.arrival(worker);
+    const uint64_t version = record.version();
+    std::vector<std::byte> bytes;
+    if (version == arrival_versions_[i] || !record.read(bytes)) continue;
+    arrival_versions_[i] = version;
+    Reader in(bytes);
+    Arrival arrival = decode_arrival(in);
+    const bool on_node = !arrival.members.empty() &&
+                         std::all_of(arrival.members.begin(), arrival.members.end(), [&](int w) { return segment_.has(w); });
+    if (on_node) continue;
+    Writer body;
+    encode(body, arrival);
+    to_root(Kind::kArrival, body);
+    worked = true;
+  }
+  return worked;
+}
+
+bool Leader::answer_watches() {
+  bool worked = false;
+  SegmentView view(segment_);
+  for (auto it = watches_.begin(); it != watches_.end();) {
+    if (!view.finished(it->worker, it->seq)) {
+      ++it;
+      continue;
+    }
+    forward_arrivals();  // whatever it wrote before it left goes first
+    Writer body;
+    body.put(static_cast<int32_t>(it->worker));
+    body.put(it->seq);
+    Failures::encode_origin(body, view.failure_at(it->worker, it->seq).value_or(Origin{}));
+    to_root(Kind::kLeft, body);
+    it = watches_.erase(it);
+    worked = true;
+  }
+  return worked;
+}
+
+bool Leader::hand_down_verdicts() {
+  if (!is_root_) return false;
+  bool worked = false;
+  const auto& layout = segment_.layout();
+  const auto now = Clock::now();
+  for (const auto& fallen : verdicts_->fall(now)) {
+    worked = true;
+    Writer verdict;
+    encode(verdict, fallen.verdict);
+    std::map<int, std::vector<int32_t>> by_node;
+    for (int32_t worker : fallen.workers) by_node[layout.node_of[static_cast<size_t>(worker)]].push_back(worker);
+    for (const auto& [node, workers] : by_node) {
+      Writer body;
+      body.list(workers);
+      body.put(static_cast<uint64_t>(verdict.bytes().size()));
+      body.raw(verdict.bytes().data(), verdict.bytes().size());
+      send(layout.leader_of(node), Kind::kVerdict, body.bytes());
+    }
+  }
+  for (const auto& [worker, seq] : verdicts_->missing(now)) {
+    worked = true;
+    Writer body;
+    body.put(static_cast<int32_t>(worker));
+    body.put(seq);
+    send(layout.leader_of(layout.node_of[static_cast<size_t>(worker)]), Kind::kWatch, body.bytes());
+  }
+  return worked;
+}
+
+void Leader::to_root(Kind kind, const Writer& body) { send(0, kind, const_cast<Writer&>(body).bytes()); }
+
+void Leader::send(int rank, Kind kind, std::span<const std::byte> body) {
+  Writer message;
+  message.put(kind);
+  message.put(segment_.layout().session);
+  message.raw(body.data(), body.size());
+  if (rank == segment_.layout().leader_of(node_)) return handle(message.bytes());  // to ourselves
+  sending_.push_back({std::move(message.bytes()), MPI_REQUEST_NULL});
+  Sending& s = sending_.back();
+  check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader),
+                      control_, &s.request), "MPI_Isend");
+}
+
+bool Leader::complete_sends() {
+  bool worked = false;
+  for (auto it = sending_.begin(); it != sending_.end();) {
+    int flag = 0;
+    check_mpi(MPI_Test(&it->request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    if (flag) it = sending_.erase(it), worked = true;
+    else ++it;
+  }
+  return worked;
+}
+
+}  // namespace tutti

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "collective/agreement.h"
+#include "control/mpi/verdicts.h"
+#include "control/segment.h"
+#include "control/worker_agreement.h"
+
+namespace tutti {
+
+/// The service thread of a node's leader in a job of several nodes: forwards commands down a tree of leaders and onto
+/// its node's ring, replies and progress up, arrivals to the root, verdicts to the members. It never blocks, so a leader
+/// that computes starves nobody. The root is the leader of node 0, in the controller's process.
+class Leader {
+ public:
+  Leader(Segment& segment, int node, MPI_Comm control);
+  ~Leader();
+  /// Lets the thread end once everything up to `seq` is finished here and below, and passed on.
+  void stop_after(uint64_t seq);
+  void stop_now() { abandoned_.store(true); }
+
+  // root only, called by the controller
+  bool has_room() const { return sent_.load() - consumed_below_.load() < kWindow; }
+  void push(std::span<const std::byte> framed_commands);
+  std::optional<std::vector<std::byte>> pop_reply();
+  bool has_reply();
+  uint64_t finished_below() const { return finished_below_.load(std::memory_order_seq_cst); }
+  void check() const;  ///< @throws TransportError  the thread met an MPI error
+
+ private:
+  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch };
+  struct Child {
+    int rank;
+    uint64_t finished = 0, consumed = 0;
+  };
+  struct Sending {
+    std::vector<std::byte> bytes;
+    MPI_Request request;
+  };
+  struct Watch {
+    int worker;
+    uint64_t seq;
+    auto operator<=>(const Watch&) const = default;
+  };
+
+  static constexpr uint64_t kWindow = 4 << 20;
+
+  void run();
+  bool step();
+  bool receive();
+  void handle(std::span<const std::byte> message);
+  bool forward_commands();
+  bool forward_replies();
+  bool forward_progress();
+  bool forward_arrivals();
+  bool answer_watches();
+  bool hand_down_verdicts();
+  bool complete_sends();
+  bool done();
+  void send(int rank, Kind kind, std::span<const std::byte> body);
+  void to_root(Kind kind, const Writer& body);
+  uint64_t consumed_here();
+
+  Segment& segment_;
+  int node_;
+  bool is_root_;
+  MPI_Comm control_;
+  int parent_ = -1;
+  std::vector<Child> children_;
+  ByteRing ring_;
+  std::vector<ByteRing> replies_;
+  std::vector<FrameReader> frames_;
+  std::vector<uint64_t> arrival_versions_;
+  std::deque<std::byte> backlog_;  // commands that the node's ring has no space for yet
+  std::list<Sending> sending_;
+  std::set<Watch> watches_;
+  uint64_t sent_finished_ = 0, sent_consumed_ = 0;
+  std::unique_ptr<Verdicts> verdicts_;  // root
+
+  std::mutex mutex_;  // of what the root's controller and thread share
+  std::vector<std::byte> outgoing_;
+  std::deque<std::vector<std::byte>> inbox_;
+  std::atomic<uint64_t> sent_{0}, consumed_below_{0}, finished_below_{0};
+  std::atomic<uint64_t> stop_seq_{UINT64_MAX};
+  std::atomic<bool> abandoned_{false}, failed_{false};
+  std::string failure_;
+  std::thread thread_;
+};
+
+}  // namespace tutti

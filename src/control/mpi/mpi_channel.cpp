@@ -1,0 +1,53 @@
+#include "control/mpi/mpi_channel.h"
+
+#include <algorithm>
+
+#include "control/worker.h"
+
+namespace tutti {
+
+MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)) {
+  if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control());
+  worker0_ = std::jthread([this, &job, &exchange] { Worker(segment(), 0, &exchange, job.data()).serve(); });
+}
+
+void MpiChannel::send(std::span<const std::byte> command, const std::function<void()>& relax) {
+  if (leader_) {
+    constexpr size_t kPiece = 256 * 1024;
+    const auto bytes = framed(command);
+    for (std::span<const std::byte> rest(bytes); !rest.empty();) {
+      while (!leader_->has_room()) {
+        relax();
+        wait(Clock::now() + std::chrono::milliseconds(50), [&] { return leader_->has_room(); });
+      }
+      const auto piece = rest.first(std::min(kPiece, rest.size()));
+      leader_->push(piece);
+      rest = rest.subspan(piece.size());
+    }
+  }
+  SegmentChannel::send(command, relax);
+}
+
+std::optional<std::vector<std::byte>> MpiChannel::try_receive() {
+  if (auto reply = SegmentChannel::try_receive()) return reply;
+  return leader_ ? leader_->pop_reply() : std::nullopt;
+}
+
+uint64_t MpiChannel::finished() {
+  const uint64_t here = SegmentChannel::finished();
+  return leader_ ? std::min(here, leader_->finished_below()) : here;
+}
+
+void MpiChannel::check_alive() {
+  if (leader_) leader_->check();
+}
+
+void MpiChannel::close() noexcept {
+  if (worker0_.joinable()) {
+    worker0_.join();
+    if (leader_) leader_->stop_after(segment().slot(0).finished_seq.load());
+  }
+  leader_.reset();
+}
+
+}  // namespace tutti

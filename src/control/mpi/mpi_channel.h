@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "control/channel.h"
+#include "control/exchange.h"
+#include "control/mpi/leader.h"
+#include "control/mpi/mpi_job.h"
+
+namespace tutti {
+
+/// Workers are the ranks of an MPI job. On the controller's node: its ring; other nodes are reached through their leaders.
+class MpiChannel final : public SegmentChannel {
+ public:
+  MpiChannel(std::unique_ptr<Segment> segment, MpiJob& job, Exchange& exchange);
+  ~MpiChannel() override { close(); }
+  void send(std::span<const std::byte> command, const std::function<void()>& relax) override;
+  std::optional<std::vector<std::byte>> try_receive() override;
+  uint64_t finished() override;
+  void check_alive() override;
+  void close() noexcept override;
+
+ private:
+  std::unique_ptr<Leader> leader_;  // when there are other nodes
+  std::jthread worker0_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,250 @@
+#include "control/mpi/mpi_job.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "control/builtins.h"
+#include "control/mpi/mpi_channel.h"
+#include "control/worker.h"
+#include "core/env.h"
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+
+enum class PoolMessage : uint8_t { kStart, kEnd };
+
+struct SegmentAddress {
+  int64_t pid;
+  int32_t fd;
+  uint64_t token;
+};
+
+/// MPI wakes nobody: look, and nap longer the longer nothing comes.
+template <class Ready>
+bool poll(Clock::time_point deadline, Ready&& ready) {
+  const auto start = Clock::now();
+  for (;;) {
+    if (ready()) return true;
+    const auto now = Clock::now();
+    if (now >= deadline) return false;
+    if (now - start < 1ms) yield_cpu();
+    else std::this_thread::sleep_for(now - start < 20ms ? 100us : 2000us);
+  }
+}
+
+std::vector<std::byte> receive(MPI_Comm comm, int from, Tag tag, Clock::time_point deadline) {
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  int flag = 0;
+  poll(deadline, [&] {
+    check_mpi(MPI_Improbe(from, static_cast<int>(tag), comm, &flag, &message, &status), "MPI_Improbe");
+    return flag != 0;
+  });
+  if (!flag) return {};
+  int size = 0;
+  MPI_Get_count(&status, MPI_BYTE, &size);
+  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  check_mpi(MPI_Mrecv(bytes.data(), size, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+  return bytes;
+}
+
+void send(MPI_Comm comm, int to, Tag tag, const std::vector<std::byte>& bytes) {
+  check_mpi(MPI_Send(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, static_cast<int>(tag), comm), "MPI_Send");
+}
+
+constexpr auto kForEver = 24h * 365;
+
+}  // namespace
+
+bool MpiJob::launched() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"})
+    if (env_string(name)) return true;
+  return false;
+}
+
+MpiJob::MpiJob(int* argc, char*** argv) {
+  int initialised = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialised);
+  if (initialised) {
+    MPI_Query_thread(&provided);
+  } else {
+    check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    finalize_ = true;
+  }
+  if (provided < MPI_THREAD_MULTIPLE)
+    throw UsageError(fmt::format("MPI gave thread level {}, tutti needs MPI_THREAD_MULTIPLE ({}): {}", provided,
+                                 static_cast<int>(MPI_THREAD_MULTIPLE),
+                                 initialised ? "call MPI_Init_thread with it" : "use an MPI library built with it"));
+  control_ = duplicate(MPI_COMM_WORLD);
+  data_ = duplicate(MPI_COMM_WORLD);
+  data_raw_ = data_.get();
+  MPI_Comm_rank(control_.get(), &rank_);
+  MPI_Comm_size(control_.get(), &size_);
+  register_builtins();
+  find_nodes();
+}
+
+MpiJob::~MpiJob() {
+  // device communicators and sub-communicators went with the sessions; control goes last, then MPI if it is ours
+  data_.reset();
+  control_.reset();
+  if (finalize_ && mpi_usable()) MPI_Finalize();
+}
+
+/// Candidates are the ranks of one machine, as MPI sees it; they are a node if all can map the memory of the first.
+/// TUTTI_RANKS_PER_NODE=k cuts machines into nodes of k ranks; TUTTI_SHARED_MEMORY=0 makes every rank a node.
+void MpiJob::find_nodes() {
+  MPI_Comm machine_raw = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(control_.get(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine_raw), "MPI_Comm_split_type");
+  MpiComm machine(machine_raw);
+  check_mpi(MPI_Comm_set_errhandler(machine_raw, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  int local_rank = 0, local_size = 1, first = rank_;
+  MPI_Comm_rank(machine_raw, &local_rank);
+  MPI_Comm_size(machine_raw, &local_size);
+  check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, machine_raw), "MPI_Bcast");
+
+  // the probe: a random token of the first one, read by all
+  SharedMemory probe;
+  SegmentAddress address{};
+  if (local_rank == 0) {
+    probe = SharedMemory::create(4096);
+    address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};
+    std::memcpy(probe.data(), &address.token, sizeof address.token);
+  }
+  check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, machine_raw), "MPI_Bcast");
+  int shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
+  if (shared && local_rank != 0) try {
+      const SharedMemory peer = SharedMemory::open(static_cast<pid_t>(address.pid), address.fd);
+      shared = peer.size_bytes() == 4096 && std::memcmp(peer.data(), &address.token, sizeof address.token) == 0;
+    } catch (const SystemError& error) {
+      log(LogLevel::kInfo, "no shared memory with rank {}: {}; every rank becomes a node of its own", first, error.what());
+      shared = 0;
+    }
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, machine_raw), "MPI_Allreduce");
+  const auto per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
+  const int mine[2] = {shared ? first + (local_rank / per_node) * (size_ + 1) : -1 - rank_, first};
+  std::vector<int> all(2 * static_cast<size_t>(size_));
+  check_mpi(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, control_.get()), "MPI_Allgather");
+
+  std::vector<int> names;  // nodes are numbered by their first rank
+  for (int r = 0; r < size_; ++r) {
+    const int name = all[2 * static_cast<size_t>(r)];
+    auto it = std::find(names.begin(), names.end(), name);
+    node_of_.push_back(static_cast<int32_t>(it - names.begin()));
+    if (it == names.end()) names.push_back(name);
+    machine_of_.push_back(all[2 * static_cast<size_t>(r) + 1]);
+  }
+}
+
+int MpiJob::num_nodes() const { return 1 + *std::max_element(node_of_.begin(), node_of_.end()); }
+
+int MpiJob::ranks_per_node() const {
+  const auto on_first = std::count(node_of_.begin(), node_of_.end(), 0);
+  for (int node = 0; node < num_nodes(); ++node)
+    if (std::count(node_of_.begin(), node_of_.end(), node) != on_first) return 0;
+  return static_cast<int>(on_first);
+}
+
+void MpiJob::serve() {
+  for (;;) {
+    const auto bytes = receive(control_.get(), 0, Tag::kPool, Clock::now() + kForEver);
+    Reader in(bytes);
+    if (in.get<PoolMessage>() == PoolMessage::kEnd) return;
+    serve_session(decode_layout(in));
+  }
+}
+
+void MpiJob::end() {
+  Writer out;
+  out.put(PoolMessage::kEnd);
+  for (int rank = 1; rank < size_; ++rank) send(control_.get(), rank, Tag::kPool, out.bytes());
+}
+
+namespace {
+
+/// The leader makes its node's segment and tells the others where it is.
+std::unique_ptr<Segment> join_segment(MPI_Comm control, const Layout& layout, int rank) {
+  const int node = layout.node_of[static_cast<size_t>(rank)];
+  const auto workers = layout.workers_of(node);
+  if (workers.front() == rank) {
+    auto segment = std::make_unique<Segment>(workers.size() > 1 ? Segment::Kind::kShared : Segment::Kind::kPrivate, layout, node);
+    Writer out;
+    out.put(static_cast<int64_t>(getpid()));
+    out.put(static_cast<int32_t>(segment->fd()));
+    for (int32_t worker : workers)
+      if (worker != rank) send(control, worker, Tag::kSegment, out.bytes());
+    return segment;
+  }
+  const auto bytes = receive(control, workers.front(), Tag::kSegment, Clock::now() + kForEver);
+  Reader in(bytes);
+  const auto pid = in.get<int64_t>();
+  return std::make_unique<Segment>(SharedMemory::open(static_cast<pid_t>(pid), in.get<int32_t>()), layout, node);
+}
+
+}  // namespace
+
+void MpiJob::serve_session(const Layout& layout) {
+  auto segment = join_segment(control_.get(), layout, rank_);
+  const int node = layout.node_of[static_cast<size_t>(rank_)];
+  std::unique_ptr<Leader> leader;
+  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get());
+  Worker worker(*segment, rank_, nullptr, data());
+  send(control_.get(), 0, Tag::kReady, {});
+  worker.serve();
+  if (leader) leader->stop_after(segment->slot(rank_).finished_seq.load());
+}
+
+std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, Exchange& exchange,
+                                               std::chrono::milliseconds timeout) {
+  Layout layout;
+  layout.session = ++sessions_;
+  layout.num_workers = num_workers;
+  layout.num_groups = num_groups;
+  layout.node_of.assign(node_of_.begin(), node_of_.begin() + num_workers);
+  std::vector<int32_t> names;  // nodes without a worker fall out
+  for (int32_t& node : layout.node_of) {
+    auto it = std::find(names.begin(), names.end(), node);
+    if (it == names.end()) it = names.insert(names.end(), node);
+    node = static_cast<int32_t>(it - names.begin());
+  }
+  layout.machine_ranks = 1;
+  for (int r = 0; r < num_workers; ++r)
+    layout.machine_ranks = std::max<int32_t>(
+        layout.machine_ranks, static_cast<int32_t>(std::count(machine_of_.begin(), machine_of_.begin() + num_workers,
+                                                              machine_of_[static_cast<size_t>(r)])));
+  Writer out;
+  out.put(PoolMessage::kStart);
+  encode(out, layout);
+  for (int rank = 1; rank < num_workers; ++rank) send(control_.get(), rank, Tag::kPool, out.bytes());
+  auto segment = join_segment(control_.get(), layout, 0);
+  const auto deadline = Clock::now() + timeout;
+  std::vector<bool> ready(static_cast<size_t>(num_workers), false);
+  for (int missing = num_workers - 1; missing > 0; --missing) {
+    int flag = 0;
+    MPI_Status status;
+    poll(deadline, [&] {
+      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, static_cast<int>(Tag::kReady), control_.get(), &flag, &status), "MPI_Iprobe");
+      return flag != 0;
+    });
+    if (!flag) {
+      std::string silent;
+      for (int r = 1; r < num_workers; ++r)
+        if (!ready[static_cast<size_t>(r)]) silent += fmt::format(" {}", r);
+      throw TransportError(fmt::format("rank(s){} did not join the session within {} ms; is something else running there?",
+                                       silent, timeout.count()));
+    }
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, static_cast<int>(Tag::kReady), control_.get(),
+                       MPI_STATUS_IGNORE), "MPI_Recv");
+    ready[static_cast<size_t>(status.MPI_SOURCE)] = true;
+  }
+  return std::make_unique<MpiChannel>(std::move(segment), *this, exchange);
+}
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <string>
+
+#include "collective/mpi/mpi_handles.h"
+#include "control/channel.h"
+#include "control/exchange.h"
+
+namespace tutti {
+
+/// Messages on the control communicator by what they are for.
+enum class Tag : int { kPool = 1, kSegment = 2, kReady = 3, kLeader = 4 };
+
+/// The ranks of an MPI job as a pool: rank 0 starts sessions on ranks 0..n-1, one at a time; the others sleep.
+class MpiJob {
+ public:
+  /// Whether a launcher started this process as one of its ranks.
+  static bool launched();
+  /// Initialises MPI if nobody has.  @throws UsageError  the library lacks MPI_THREAD_MULTIPLE; SystemError
+  MpiJob(int* argc, char*** argv);
+  ~MpiJob();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int ranks_per_node() const;  ///< of the job when all nodes have equally many, else 0
+  int num_nodes() const;
+
+  void serve();  ///< rank above 0: takes part in sessions until rank 0 ends the job
+  void end();    ///< rank 0: sends the others home
+
+  /// Rank 0: the control channel of a new session on ranks 0..num_workers-1.
+  std::unique_ptr<Channel> start_session(int num_workers, int num_groups, Exchange& exchange,
+                                         std::chrono::milliseconds timeout);
+  MPI_Comm control() const { return control_.get(); }
+  void* data() { return &data_raw_; }
+
+ private:
+  void find_nodes();
+  void serve_session(const Layout& layout);
+
+  bool finalize_ = false;
+  int rank_ = 0, size_ = 1;
+  MpiComm control_, data_;
+  MPI_Comm data_raw_ = MPI_COMM_NULL;
+  std::vector<int32_t> node_of_, machine_of_;  // by rank
+  uint64_t sessions_ = 0;
+};
+
+}  // namespace tutti

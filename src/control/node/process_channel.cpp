@@ -1,0 +1,60 @@
+#include "control/node/process_channel.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "control/worker.h"
+#include "core/env.h"
+#include "core/log.h"
+
+namespace tutti {
+
+ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::chrono::milliseconds start_timeout)
+    : SegmentChannel(std::make_unique<Segment>(Segment::Kind::kShared, layout, 0)),
+      processes_(ProcessPool::instance().take(static_cast<size_t>(layout.num_workers - 1))) {
+  try {
+    for (int id = 1; id < layout.num_workers; ++id) start_session(processes_[static_cast<size_t>(id - 1)], segment(), id);
+    for (int id = 1; id < layout.num_workers; ++id)
+      await_answer(processes_[static_cast<size_t>(id - 1)], id, start_timeout);
+  } catch (...) {
+    kill_all();
+    throw;
+  }
+  worker0_ = std::jthread([this, &exchange] { Worker(segment(), 0, &exchange, nullptr).serve(); });
+}
+
+void ProcessChannel::check_alive() {
+  for (size_t i = 0; i < processes_.size(); ++i)
+    if (auto how = how_it_ended(processes_[i].pid)) {
+      const pid_t pid = std::exchange(processes_[i].pid, -1);
+      kill_all();
+      throw TransportError(fmt::format("worker {} (pid {} on {}) was lost: {}; the session is over, a new one starts fresh workers",
+                                       i + 1, pid, host_name(), *how));
+    }
+}
+
+void ProcessChannel::kill_all() noexcept {
+  segment().abandon();  // worker 0 may wait inside a collective for one that never comes
+  for (WorkerProcess& process : processes_) {
+    if (process.pid <= 0) continue;
+    ::kill(process.pid, SIGKILL);
+    ::waitpid(process.pid, nullptr, 0);
+  }
+  processes_.clear();
+}
+
+void ProcessChannel::close() noexcept {
+  if (worker0_.joinable()) worker0_.join();
+  try {
+    for (size_t i = 0; i < processes_.size(); ++i)
+      await_answer(processes_[i], static_cast<int>(i + 1), std::chrono::seconds(10));
+    ProcessPool::instance().give_back(std::move(processes_));
+    processes_.clear();
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarn, "{}", error.what());
+    kill_all();
+  }
+}
+
+}  // namespace tutti

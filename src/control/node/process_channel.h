@@ -1,0 +1,27 @@
+#pragma once
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "control/channel.h"
+#include "control/exchange.h"
+#include "control/node/process_pool.h"
+
+namespace tutti {
+
+/// Workers are processes of this machine; worker 0 is a thread of the controller's.
+class ProcessChannel final : public SegmentChannel {
+ public:
+  ProcessChannel(const Layout& layout, Exchange& exchange, std::chrono::milliseconds start_timeout);
+  ~ProcessChannel() override { close(); }
+  void check_alive() override;
+  void close() noexcept override;
+
+ private:
+  void kill_all() noexcept;
+  std::vector<WorkerProcess> processes_;  // of workers 1, 2, ...
+  std::jthread worker0_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,163 @@
+#include "control/segment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kMagic = 0x746e656d67657331;  // changes with the layout
+
+size_t align(size_t n) { return (n + 63) / 64 * 64; }
+
+}  // namespace
+
+int Layout::num_nodes() const { return 1 + *std::max_element(node_of.begin(), node_of.end()); }
+
+std::vector<int32_t> Layout::workers_of(int node) const {
+  std::vector<int32_t> ids;
+  for (int w = 0; w < num_workers; ++w)
+    if (node_of[static_cast<size_t>(w)] == node) ids.push_back(w);
+  return ids;
+}
+
+Layout Layout::one_node(int num_workers, int num_groups) {
+  Layout layout;
+  layout.num_workers = layout.machine_ranks = num_workers;
+  layout.num_groups = num_groups;
+  layout.node_of.assign(static_cast<size_t>(num_workers), 0);
+  return layout;
+}
+
+void encode(Writer& out, const Layout& layout) {
+  out.put(layout.session);
+  out.put(static_cast<int32_t>(layout.num_workers));
+  out.put(static_cast<int32_t>(layout.num_groups));
+  out.put(layout.machine_ranks);
+  out.list(layout.node_of);
+}
+
+Layout decode_layout(Reader& in) {
+  Layout layout;
+  layout.session = in.get<uint64_t>();
+  layout.num_workers = in.get<int32_t>();
+  layout.num_groups = in.get<int32_t>();
+  layout.machine_ranks = in.get<int32_t>();
+  layout.node_of = in.list<int32_t>();
+  if (layout.num_workers < 1 || std::ssize(layout.node_of) != layout.num_workers || layout.num_groups < 1 ||
+      layout.num_workers % layout.num_groups != 0)
+    throw WireError("an impossible session layout");
+  for (int32_t node : layout.node_of)
+    if (node < 0 || node >= layout.num_workers) throw WireError("an impossible node number");
+  return layout;
+}
+
+Segment::Offsets Segment::offsets(const Layout& layout, size_t n) {
+  Offsets o{};
+  // an arrival: fixed part, members, counts, and room for collectives that were left
+  o.arrival_bytes = 4096 + static_cast<size_t>(layout.num_workers) * 12;
+  o.verdict_bytes = 4096 + static_cast<size_t>(layout.num_workers) * 64;  // the members' counts, or why it failed
+  const size_t words = 1 + static_cast<size_t>(layout.num_groups) + n * n + n * kSubSlots;
+  size_t at = align(sizeof(SegmentHeader));
+  auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };
+  o.slots = take(n * sizeof(WorkerSlot));
+  o.ring = take(kRingBytes);
+  o.replies = take(n * kReplyBytes);
+  o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
+  o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
+  o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
+  o.words = take(words * 8);
+  o.staging = take(n * kStagingBytes);
+  o.end = at;
+  return o;
+}
+
+size_t Segment::size_bytes(const Layout& layout, int node) { return offsets(layout, layout.workers_of(node).size()).end; }
+
+Segment::Segment(Kind kind, const Layout& layout, int node)
+    : layout_(layout),
+      workers_(layout.workers_of(node)),
+      offsets_(offsets(layout, workers_.size())),
+      memory_(kind == Kind::kShared ? SharedMemory::create(offsets_.end) : SharedMemory::create_private(offsets_.end)) {
+  init();
+  header().session = layout.session;
+  header().magic = kMagic;
+}
+
+Segment::Segment(SharedMemory memory, const Layout& layout, int node)
+    : layout_(layout),
+      workers_(layout.workers_of(node)),
+      offsets_(offsets(layout, workers_.size())),
+      memory_(std::move(memory)) {
+  init();
+  if (memory_.size_bytes() != offsets_.end || header().magic != kMagic || header().session != layout.session)
+    throw SystemError(fmt::format("shared memory of another session or version of tutti ({} bytes, expected {})",
+                                  memory_.size_bytes(), offsets_.end));
+}
+
+void Segment::init() {
+  local_index_.assign(static_cast<size_t>(layout_.num_workers), -1);
+  for (size_t i = 0; i < workers_.size(); ++i) local_index_[static_cast<size_t>(workers_[i])] = static_cast<int32_t>(i);
+}
+
+WorkerSlot& Segment::slot(int worker) {
+  return reinterpret_cast<WorkerSlot*>(memory_.data() + offsets_.slots)[index_of(worker)];
+}
+
+ByteRing Segment::commands() {
+  std::vector<std::atomic<uint64_t>*> tails;
+  for (int32_t worker : workers_) tails.push_back(&slot(worker).tail);
+  return {{memory_.data() + offsets_.ring, kRingBytes}, &header().ring_head, std::move(tails)};
+}
+
+ByteRing Segment::replies(int worker) {
+  WorkerSlot& s = slot(worker);
+  return {{memory_.data() + offsets_.replies + index_of(worker) * kReplyBytes, kReplyBytes}, &s.reply_head, {&s.reply_tail}};
+}
+
+SharedRecord Segment::arrival(int worker) {
+  return {memory_.data() + offsets_.arrivals + index_of(worker) * align(SharedRecord::footprint(offsets_.arrival_bytes)),
+          offsets_.arrival_bytes};
+}
+SharedRecord Segment::verdict(int worker) {
+  return {memory_.data() + offsets_.verdicts + index_of(worker) * align(SharedRecord::footprint(offsets_.verdict_bytes)), offsets_.verdict_bytes};
+}
+SharedRecord Segment::failures(int worker) {
+  return {memory_.data() + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)),
+          kFailuresBytes};
+}
+std::byte* Segment::staging(int worker) { return memory_.data() + offsets_.staging + index_of(worker) * kStagingBytes; }
+
+std::atomic<uint64_t>* Segment::commit_word(CommKey key) {
+  const auto high = static_cast<int>((key >> 24) & 0xffffff), low = static_cast<int>(key & 0xffffff);
+  const size_t n = workers_.size(), groups = static_cast<size_t>(layout_.num_groups);
+  size_t at = 0;
+  switch (key >> 56) {
+    case 0: break;
+    case 1: at = 1 + static_cast<size_t>(low); break;
+    case 2: at = 1 + groups + index_of(high) * n + index_of(low); break;
+    default: at = 1 + groups + n * n + index_of(high) * kSubSlots + static_cast<size_t>(low); break;
+  }
+  return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data() + offsets_.words) + at;
+}
+
+void Segment::abandon() {
+  header().abandoned.store(1, std::memory_order_seq_cst);
+  header().commands.wake();
+  header().controller.wake();
+  header().board.wake();
+  for (int32_t worker : workers_) slot(worker).reply_space.wake();
+}
+
+void Segment::check_not_abandoned() {
+  if (abandoned()) throw TransportError("a worker of this session was lost: the session is over");
+}
+
+uint64_t Segment::least_finished() {
+  uint64_t least = UINT64_MAX;
+  for (int32_t worker : workers_) least = std::min(least, slot(worker).finished_seq.load(std::memory_order_seq_cst));
+  return least;
+}
+
+}  // namespace tutti

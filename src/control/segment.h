@@ -1,0 +1,103 @@
+// What the ranks of one node share: the command ring, and for each worker its replies, its state, its arrivals, its
+// staging memory. A stuck or dead worker's part can still be read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collective/agreement.h"
+#include "control/ring.h"
+#include "core/doorbell.h"
+#include "core/shared_memory.h"
+#include "core/shared_record.h"
+
+namespace tutti {
+
+inline constexpr int kSubSlots = 64;  ///< sub-communicators that one worker can lead at a time
+
+/// Who takes part in a session and where. The same on all ranks.
+struct Layout {
+  uint64_t session = 0;
+  int num_workers = 0;
+  int num_groups = 1;
+  std::vector<int32_t> node_of;  ///< by worker id; a node's leader is its lowest worker
+  int32_t machine_ranks = 1;     ///< most ranks of this session on one machine: decides how to wait
+
+  int group_size() const { return num_workers / num_groups; }
+  int num_nodes() const;
+  std::vector<int32_t> workers_of(int node) const;
+  int leader_of(int node) const { return workers_of(node).front(); }
+  static Layout one_node(int num_workers, int num_groups);
+};
+void encode(Writer& out, const Layout& layout);
+Layout decode_layout(Reader& in);
+
+struct WorkerSlot {
+  alignas(64) std::atomic<uint64_t> tail;          // of the command ring
+  alignas(64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with
+  std::atomic<uint64_t> current_seq;
+  std::atomic<int64_t> pid;
+  alignas(64) std::atomic<uint64_t> reply_head, reply_tail;
+  Doorbell reply_space;
+  alignas(64) std::atomic<uint64_t> step;   // hand-overs made in node-local collectives
+  std::atomic<uint64_t> taken;              // agreements whose arrivals this worker has read
+};
+
+struct SegmentHeader {
+  uint64_t magic, session;
+  std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up
+  alignas(64) std::atomic<uint64_t> ring_head;
+  alignas(64) Doorbell commands;    // rung when commands are there; workers sleep on it
+  alignas(64) Doorbell controller;  // rung on space, replies, progress, arrivals; controller or leader sleeps on it
+  alignas(64) Doorbell board;       // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
+};
+
+class Segment {
+ public:
+  enum class Kind { kPrivate, kShared };
+  Segment(Kind kind, const Layout& layout, int node);
+  Segment(SharedMemory memory, const Layout& layout, int node);  ///< a peer's.  @throws SystemError  not that session's
+
+  static size_t size_bytes(const Layout& layout, int node);
+
+  const Layout& layout() const { return layout_; }
+  int fd() const { return memory_.fd(); }
+  bool has(int worker) const { return local_index_[static_cast<size_t>(worker)] >= 0; }
+  const std::vector<int32_t>& workers() const { return workers_; }  ///< of this node
+
+  SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.data()); }
+  WorkerSlot& slot(int worker);
+  ByteRing commands();                ///< reader i is workers()[i]
+  ByteRing replies(int worker);
+  SharedRecord arrival(int worker);   ///< an encoded Arrival
+  SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
+  SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
+  std::byte* staging(int worker);
+  std::atomic<uint64_t>* commit_word(CommKey key);  ///< of communicators inside this node
+  size_t index_of(int worker) const { return static_cast<size_t>(local_index_[static_cast<size_t>(worker)]); }
+
+  uint64_t least_finished();
+  void abandon();
+  bool abandoned() { return header().abandoned.load(std::memory_order_acquire) != 0; }
+  void check_not_abandoned();  ///< @throws TransportError
+
+  static constexpr size_t kRingBytes = size_t{1} << 20, kReplyBytes = size_t{1} << 18, kStagingBytes = size_t{1} << 18;
+  static constexpr size_t kFailuresBytes = 4096;
+
+ private:
+  struct Offsets {
+    size_t slots, ring, replies, arrivals, verdicts, failures, words, staging, end, arrival_bytes, verdict_bytes;
+  };
+  static Offsets offsets(const Layout& layout, size_t workers_here);
+  void init();
+
+  Layout layout_;
+  std::vector<int32_t> workers_, local_index_;
+  Offsets offsets_;
+  SharedMemory memory_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,112 @@
+#include "tutti/session.h"
+
+#include <fmt/format.h>
+
+#include "control/controller.h"
+
+namespace tutti {
+
+Value DRef::debug_get_from_remote(int worker_id, Timeout timeout, Where where) const {
+  if (!state_) throw UsageError("debug_get_from_remote: the DRef is empty");
+  return state_->controller->debug_get(*this, worker_id, timeout, where);
+}
+void DRef::debug_copy_from(int worker_id, const Value& value, Where where) const {
+  if (!state_) throw UsageError("debug_copy_from: the DRef is empty");
+  state_->controller->debug_set(*this, worker_id, value, where);
+}
+DRef::operator Value() const {
+  if (!state_) throw UsageError("an empty DRef as an argument");
+  return RegisterRef{state_->session, state_->id};
+}
+DRef DPackedFunc::call(const List& args, Where where) const {
+  if (!state_) throw UsageError("call of an empty DPackedFunc");
+  return state_->controller->call(*this, args, where);
+}
+
+detail::Controller& Session::controller() const {
+  if (!controller_) throw UsageError("the session was moved from");
+  return *controller_;
+}
+
+int Session::num_workers() const { return controller().layout().num_workers; }
+int Session::num_groups() const { return controller().layout().num_groups; }
+const std::string& Session::kind() const { return controller().kind(); }
+
+DPackedFunc Session::get_global_func(std::string_view name, Where where) {
+  return DPackedFunc(controller().get_global_func(name, where));
+}
+DRef Session::call(const DRef& func, const List& args, Where where) { return controller().call(func, args, where); }
+DRef Session::call_builtin(const char* name, const List& args, Where where) {
+  return controller().call(controller().builtin(name, where), args, where);
+}
+
+DRef Session::empty(Shape shape, DType dtype, std::optional<Device> device, bool worker0_only, bool in_group, Where where) {
+  return call_builtin("empty", {std::move(shape), dtype, device ? Value(*device) : Value(), worker0_only, in_group}, where);
+}
+void Session::init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids, Where where) {
+  call_builtin("init_ccl", {ccl, Shape(device_ids)}, where);
+}
+
+DRef Session::copy_to_worker_0(const Tensor& host_array, const DRef& remote_array, Where where) {
+  if (!remote_array) return controller().copy_to_new(host_array, where);
+  controller().copy(Action::kCopyToWorker0, host_array, remote_array, where);
+  return remote_array;
+}
+void Session::copy_from_worker_0(const Tensor& host_array, const DRef& remote_array, Where where) {
+  controller().copy(Action::kCopyFromWorker0, host_array, remote_array, where);
+}
+
+void Session::sync_worker(int worker_id, Timeout timeout, Where where) {
+  if (worker_id < 0) worker_id = INT32_MAX;  // kAllWorkers is not an id
+  controller().sync(worker_id, timeout, where);
+}
+void Session::sync_all(Timeout timeout, Where where) { controller().sync(kAllWorkers, timeout, where); }
+void Session::shutdown(Timeout timeout, Where where) { controller().shutdown(timeout, where); }
+
+DRef Session::broadcast(const Tensor& src, const DRef& dst, bool /*in_group: every group is filled either way*/, Where where) {
+  const DRef on_worker0 = copy_to_worker_0(src, {}, where);
+  const DRef result = dst ? dst : empty(src.shape(), src.dtype(), {}, false, true, where);
+  broadcast_from_worker0(on_worker0, result, false, where);
+  return result;
+}
+
+DRef Session::scatter(const Tensor& src, const DRef& dst, bool in_group, Where where) {
+  const int parts = in_group ? num_workers() / num_groups() : num_workers();
+  if (!src || src.shape().empty() || src.shape()[0] != parts)
+    throw UsageError(fmt::format("scatter: src has shape {}, expected shape[0] == {} ({})", to_string(src.shape()), parts,
+                                 in_group ? "the group's size" : "num_workers"));
+  const DRef on_worker0 = copy_to_worker_0(src, {}, where);
+  const DRef result = dst ? dst : empty(Shape(src.shape().begin() + 1, src.shape().end()), src.dtype(), {}, false, true, where);
+  if (in_group && num_groups() > 1) call_builtin("scatter_to_groups", {on_worker0, result}, where);
+  else scatter_from_worker0(on_worker0, result, false, where);
+  return result;
+}
+
+void Session::broadcast_from_worker0(const DRef& src, const DRef& dst, bool in_group, Where where) {
+  call_builtin("broadcast_from_worker0", {src, in_group, dst}, where);
+}
+void Session::scatter_from_worker0(const DRef& from_array, const DRef& to_array, bool in_group, Where where) {
+  call_builtin("scatter_from_worker0", {from_array, in_group, to_array}, where);
+}
+void Session::gather_to_worker0(const DRef& from_array, const DRef& to_array, bool in_group, Where where) {
+  call_builtin("gather_to_worker0", {from_array, in_group, to_array}, where);
+}
+DRef Session::allreduce(const DRef& src, const DRef& dst, std::string_view op, bool in_group, Where where) {
+  call_builtin("allreduce", {src, to_string(parse_reduce_op(op)), in_group, dst}, where);
+  return dst;
+}
+DRef Session::allgather(const DRef& src, const DRef& dst, bool in_group, Where where) {
+  call_builtin("allgather", {src, in_group, dst}, where);
+  return dst;
+}
+DRef Session::reduce_scatter(const DRef& src, const DRef& dst, std::string_view op, bool in_group, Where where) {
+  call_builtin("reduce_scatter", {src, to_string(parse_reduce_op(op)), in_group, dst}, where);
+  return dst;
+}
+DRef Session::all_to_all(const DRef& src, const DRef& dst, bool in_group, Where where) {
+  call_builtin("all_to_all", {src, in_group, dst}, where);
+  return dst;
+}
+void Session::barrier(bool in_group, Where where) { call_builtin("barrier", {in_group}, where); }
+
+}  // namespace tutti

@@ -1,0 +1,311 @@
+#include "control/worker.h"
+
+#include <cxxabi.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <numeric>
+
+#include "core/env.h"
+#include "core/log.h"
+#include "tutti/function.h"
+
+namespace tutti {
+namespace {
+
+thread_local Worker* current_worker = nullptr;
+
+std::string type_name(const std::exception& error) {
+  int status = 0;
+  std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status),
+                                                   &std::free);
+  return status == 0 && name ? name.get() : typeid(error).name();
+}
+
+StagingArea staging_of(Segment& segment, WaitPolicy policy) {
+  return {.memory = [&segment](int worker) { return segment.staging(worker); },
+          .step = [&segment](int worker) -> std::atomic<uint64_t>& { return segment.slot(worker).step; },
+          .size_bytes = Segment::kStagingBytes,
+          .bell = &segment.header().board,
+          .policy = policy,
+          .check_alive = [&segment] { segment.check_not_abandoned(); }};
+}
+
+}  // namespace
+
+Worker* Worker::current() { return current_worker; }
+
+Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
+    : segment_(segment),
+      id_(id),
+      exchange_(exchange),
+      policy_(wait_policy(segment.layout().machine_ranks)),
+      staging_(staging_of(segment, policy_)),
+      commands_(segment.commands()),
+      failures_(segment.failures(id)),
+      agreement_(segment, id, policy_),
+      collectives_({.worker = id,
+                    .one_node = segment.layout().num_nodes() == 1,
+                    .staging = &staging_,
+                    .mpi_parent = mpi_parent},
+                   agreement_) {
+  segment_.slot(id).pid.store(getpid());
+}
+
+Worker::~Worker() = default;
+
+Collectives::Members Worker::world() const {
+  Collectives::Members members{.key = world_key(), .workers = std::vector<int>(static_cast<size_t>(layout().num_workers)), .rank = id_};
+  std::iota(members.workers.begin(), members.workers.end(), 0);
+  return members;
+}
+
+Collectives::Members Worker::group() const {
+  const int size = layout().group_size();
+  Collectives::Members members{.key = group_key(group_id()), .workers = std::vector<int>(static_cast<size_t>(size)), .rank = id_ % size};
+  std::iota(members.workers.begin(), members.workers.end(), group_id() * size);
+  return members;
+}
+
+void Worker::serve() {
+  const size_t reader = segment_.index_of(id_);
+  SegmentHeader& header = segment_.header();
+  for (;;) {
+    std::optional<std::vector<std::byte>> frame;
+    auto arrived = [&] {
+      if (!commands_.readable(reader)) return false;
+      frame = frames_.poll(commands_, reader);
+      header.controller.ring();  // there is space
+      return frame.has_value();
+    };
+    while (!wait_until(header.commands, policy_, Clock::now() + std::chrono::hours(1),
+                       [&] { return segment_.abandoned() || arrived(); })) {
+    }
+    if (segment_.abandoned()) return;
+    command_ = decode_command(*frame);
+    segment_.slot(id_).current_seq.store(command_.seq, std::memory_order_relaxed);
+    const bool goes_on = execute();
+    failures_.publish(command_.seq);
+    segment_.slot(id_).finished_seq.store(command_.seq, std::memory_order_seq_cst);
+    header.controller.ring();
+    header.board.ring();
+    if (!goes_on) return;
+  }
+}
+
+bool Worker::execute() {
+  failures_.acknowledge(command_.acknowledged);
+  for (int64_t id : command_.freed) registers_.kill(id);
+  agreement_.begin_command(command_.seq);
+  if (command_.action == Action::kShutDown) {
+    registers_.clear();
+    collectives_.drop_all();
+    return false;
+  }
+  current_worker = this;
+  try {
+    const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
+                           command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
+    if (skippable && failures_.skipping()) skip(command_);
+    else run(command_);
+  } catch (const ConsequenceError& error) {
+    record_failure(&error, error.origin, type_name(error));
+  } catch (const std::exception& error) {
+    record_failure(&error, std::nullopt, type_name(error));
+  } catch (...) {
+    record_failure(nullptr, std::nullopt, "unknown exception");
+  }
+  collectives_.end_command();
+  current_worker = nullptr;
+  return true;
+}
+
+void Worker::run(Command& command) {
+  switch (command.action) {
+    case Action::kShutDown:
+    case Action::kKillReg: return;
+    case Action::kGetGlobalFunc: return registers_.set(command.reg, get_global_func(command.name));
+    case Action::kCallPacked: return registers_.set(command.reg, call(command));
+    case Action::kSyncWorker:
+      if (command.worker == id_) reply({.kind = Reply::Kind::kAck, .worker = id_, .seq = command.seq});
+      return;
+    case Action::kCopyFromWorker0:
+    case Action::kCopyToWorker0: return copy_on_worker0(command);
+    case Action::kDebugGetFromRemote:
+      if (command.worker == id_) debug_get(command);
+      return;
+    case Action::kDebugSetRegister:
+      if (command.worker == id_) debug_set(command);
+      return;
+  }
+}
+
+/// Results are poisoned with the failure's origin; so is what a collective would have written.
+void Worker::skip(Command& command) {
+  const Origin origin = failures_.first();
+  switch (command.action) {
+    case Action::kCallPacked: {
+      const auto* function = std::get_if<Function>(&registers_.get(command.func).value.data());
+      const int written = function ? function->options().written_arg : -1;
+      if (written >= 0 && static_cast<size_t>(written) < command.args.size())
+        if (auto* ref = std::get_if<RegisterRef>(&command.args[static_cast<size_t>(written)].data()))
+          if (auto* tensor = std::get_if<Tensor>(&registers_.get(ref->id).value.data()))
+            tensor->poison({origin.worker, origin.seq});
+      registers_.lose(command.reg, origin);
+      return;
+    }
+    case Action::kCopyToWorker0:
+      if (exchange_) exchange_->take(command.token);
+      if (command.func == 1) registers_.lose(command.reg, origin);
+      else if (auto* tensor = std::get_if<Tensor>(&registers_.get(command.reg).value.data()); tensor && id_ == 0)
+        tensor->poison({origin.worker, origin.seq});
+      return;
+    case Action::kCopyFromWorker0:
+      if (exchange_) exchange_->take(command.token);
+      return;
+    default:
+      if (exchange_ && command.token) exchange_->take(command.token);
+      return;
+  }
+}
+
+Value Worker::argument(const Command& command, size_t position, const Value& arg, int written_arg) {
+  if (auto* list = std::get_if<List>(&arg.data())) {
+    List resolved;
+    for (const Value& item : *list) resolved.push_back(argument(command, position, item, -1));
+    return resolved;
+  }
+  auto* ref = std::get_if<RegisterRef>(&arg.data());
+  if (!ref) return arg;
+  const auto& slot = registers_.get(ref->id);
+  std::optional<Origin> lost = slot.lost;
+  if (auto* tensor = std::get_if<Tensor>(&slot.value.data()); tensor && static_cast<int>(position) != written_arg)
+    if (const auto* poison = tensor->poisoned()) lost = Origin{poison->worker, poison->seq};
+  if (lost)
+    throw UsageError(fmt::format("argument {} was lost when command {} failed; make it again or overwrite it", position + 1,
+                                 lost->seq));
+  return slot.value;
+}
+
+Value Worker::call(const Command& command) {
+  const auto& slot = registers_.get(command.func);
+  if (slot.lost)
+    throw UsageError(fmt::format("the function was lost when command {} failed; get it again", slot.lost->seq));
+  const auto* in_register = std::get_if<Function>(&slot.value.data());
+  if (!in_register) throw UsageError(fmt::format("call of {}, expected a function", to_string(slot.value)));
+  const Function function = *in_register;
+  List args;
+  args.reserve(command.args.size());
+  for (size_t i = 0; i < command.args.size(); ++i)
+    args.push_back(argument(command, i, command.args[i], function.options().written_arg));
+  return function(args);
+}
+
+void Worker::copy_on_worker0(const Command& command) {
+  const bool is_new = command.action == Action::kCopyToWorker0 && command.func == 1;
+  if (id_ != 0) {
+    if (is_new) registers_.set(command.reg, Value());
+    return;
+  }
+  const Value host = exchange_->take(command.token);
+  if (is_new) return registers_.set(command.reg, host);
+  const auto& slot = registers_.get(command.reg);
+  if (slot.lost) throw UsageError(fmt::format("the array was lost when command {} failed", slot.lost->seq));
+  const auto* remote = std::get_if<Tensor>(&slot.value.data());
+  if (!remote) throw UsageError(fmt::format("the register holds {}, expected a Tensor", to_string(slot.value)));
+  if (command.action == Action::kCopyToWorker0) {
+    remote->copy_from(host.as<Tensor>());
+    remote->clear_poison();
+  } else {
+    if (const auto* poison = remote->poisoned())
+      throw UsageError(fmt::format("the array was lost when command {} failed", poison->seq));
+    host.as<Tensor>().copy_from(*remote);
+  }
+}
+
+void Worker::debug_get(const Command& command) {
+  const auto& slot = registers_.get(command.reg);
+  Reply answer{.kind = Reply::Kind::kValue, .worker = id_, .seq = command.seq};
+  std::optional<Origin> lost = slot.lost;
+  if (auto* tensor = std::get_if<Tensor>(&slot.value.data()))
+    if (const auto* poison = tensor->poisoned()) lost = Origin{poison->worker, poison->seq};
+  if (lost) {
+    answer.kind = Reply::Kind::kPoisoned;
+    answer.origin = *lost;
+  } else if (exchange_) {
+    // inside the process: any value, tensors as a copy that later commands don't change
+    Value value = slot.value;
+    if (auto* tensor = std::get_if<Tensor>(&value.data()); tensor && *tensor) {
+      Tensor copy = Tensor::like(*tensor);
+      copy.copy_from(tensor->contiguous());
+      value = copy;
+    }
+    answer.kind = Reply::Kind::kToken;
+    answer.token = exchange_->put(std::move(value));
+  } else if (std::string why = why_not_encodable(slot.value, 0, INT64_MAX); !why.empty()) {
+    answer.value = Value();
+    answer.kind = Reply::Kind::kError;  // an answer, not a failure of the worker: origin.worker stays -1
+    answer.failure = {.host = host_name(), .pid = getpid(), .kind = "UsageError", .message = why,
+                      .function = to_string(command.action)};
+  } else {
+    answer.value = slot.value;
+  }
+  reply(answer);
+}
+
+void Worker::debug_set(const Command& command) {
+  const Value value = command.token && exchange_ ? exchange_->take(command.token) : command.args.at(0);
+  const auto& slot = registers_.get(command.reg);
+  const auto* old_tensor = std::get_if<Tensor>(&slot.value.data());
+  const auto* new_tensor = std::get_if<Tensor>(&value.data());
+  if (old_tensor && new_tensor && *old_tensor && old_tensor->element_count() == new_tensor->element_count() &&
+      old_tensor->dtype() == new_tensor->dtype() && old_tensor->is_contiguous()) {
+    old_tensor->copy_from(*new_tensor);
+    old_tensor->clear_poison();
+  } else {
+    registers_.set(command.reg, value);
+  }
+}
+
+std::string Worker::function_name() const {
+  if (command_.action == Action::kGetGlobalFunc) return "get_global_func";
+  if (command_.action == Action::kCallPacked)
+    if (auto* f = std::get_if<Function>(&const_cast<RegisterFile&>(registers_).get(command_.func).value.data()))
+      return f->name();
+  return to_string(command_.action);
+}
+
+void Worker::record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind) {
+  const Origin here{id_, command_.seq};
+  failures_.add(origin.value_or(here));
+  if (command_.action == Action::kCallPacked || command_.action == Action::kGetGlobalFunc ||
+      (command_.action == Action::kCopyToWorker0 && command_.func == 1))
+    registers_.lose(command_.reg, origin.value_or(here));
+  Reply report{.kind = origin ? Reply::Kind::kConsequence : Reply::Kind::kError,
+               .worker = id_,
+               .seq = command_.seq,
+               .origin = origin.value_or(here),
+               .site = command_.site};
+  report.failure = {.host = host_name(),
+                    .pid = getpid(),
+                    .kind = kind,
+                    .message = error ? error->what() : "an exception that is not a std::exception",
+                    .function = function_name()};
+  log(LogLevel::kDebug, "worker {} failed at command {}: {}", id_, command_.seq, report.failure.message);
+  reply(report);
+}
+
+void Worker::reply(const Reply& reply) {
+  const auto bytes = framed(encode(reply));
+  std::span<const std::byte> rest(bytes);
+  ByteRing ring = segment_.replies(id_);
+  Doorbell& space = segment_.slot(id_).reply_space;
+  while (!rest.empty() && !segment_.abandoned()) {
+    wait_until(space, policy_, Clock::now() + std::chrono::seconds(1), [&] { return ring.space() > 0; });
+    rest = rest.subspan(ring.write_some(rest));
+    segment_.header().controller.ring();
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,115 @@
+// tutti/worker.h: what a worker function can ask and do.
+#include "tutti/worker.h"
+
+#include <fmt/format.h>
+
+#include "control/worker.h"
+
+namespace tutti {
+namespace {
+
+Worker& here(const char* what) {
+  if (Worker* worker = Worker::current()) return *worker;
+  throw UsageError(fmt::format("{} works only inside a function that a session called on a worker", what));
+}
+
+}  // namespace
+
+namespace detail {
+
+struct CommHandle {
+  Worker* worker;
+  uint64_t seq;  // a sub-communicator ends with its command
+  Collectives::Members members;
+
+  static Comm make(Worker& worker, Collectives::Members members) {
+    return Comm(std::make_shared<CommHandle>(CommHandle{&worker, worker.seq(), std::move(members)}));
+  }
+  static const Collectives::Members& members_of(const Comm& comm) { return comm.handle_->members; }
+
+  void run(const Collectives::Operation& operation) const { collectives().run(members, operation); }
+  Collectives& collectives() const {
+    if (&here("a communicator") != worker || worker->seq() != seq)
+      throw UsageError("a communicator outlived the command it was made in; ask worker::world() or group() again");
+    return worker->collectives();
+  }
+};
+
+}  // namespace detail
+
+int Comm::rank() const { return handle_->members.rank; }
+int Comm::size() const { return static_cast<int>(handle_->members.workers.size()); }
+const std::vector<int>& Comm::workers() const { return handle_->members.workers; }
+
+void Comm::allreduce(const Tensor& src, const Tensor& dst, ReduceOp op) const {
+  handle_->run({.op = CollectiveOp::kAllreduce, .src = src, .dst = dst, .reduce = op});
+}
+void Comm::reduce_scatter(const Tensor& src, const Tensor& dst, ReduceOp op) const {
+  handle_->run({.op = CollectiveOp::kReduceScatter, .src = src, .dst = dst, .reduce = op});
+}
+void Comm::allgather(const Tensor& src, const Tensor& dst) const {
+  handle_->run({.op = CollectiveOp::kAllgather, .src = src, .dst = dst});
+}
+void Comm::broadcast(const Tensor& src, const Tensor& dst, int root) const {
+  handle_->run({.op = CollectiveOp::kBroadcast, .src = src, .dst = dst, .root = root});
+}
+void Comm::scatter(const Tensor& src, const Tensor& dst, int root, const std::vector<int64_t>& counts) const {
+  handle_->run({.op = CollectiveOp::kScatter, .src = src, .dst = dst, .root = root, .counts = counts});
+}
+void Comm::gather(const Tensor& src, const Tensor& dst, int root, const std::vector<int64_t>& counts) const {
+  handle_->run({.op = CollectiveOp::kGather, .src = src, .dst = dst, .root = root, .counts = counts});
+}
+void Comm::all_to_all(const Tensor& src, const Tensor& dst) const {
+  handle_->run({.op = CollectiveOp::kAllToAll, .src = src, .dst = dst});
+}
+void Comm::barrier() const { handle_->run({.op = CollectiveOp::kBarrier, .src = {}, .dst = {}}); }
+
+namespace {
+
+/// A pair of workers, the sender first: it agrees and counts apart from all other collectives.
+Collectives::Members pair_of(const Comm& comm, int peer, bool is_sender, const char* what) {
+  if (peer < 0 || peer >= comm.size() || peer == comm.rank())
+    throw UsageError(fmt::format("{}: peer {} of {} members on rank {}; expected another member", what, peer, comm.size(),
+                                 comm.rank()));
+  const int self = comm.workers()[static_cast<size_t>(comm.rank())], other = comm.workers()[static_cast<size_t>(peer)];
+  const int from = is_sender ? self : other, to = is_sender ? other : self;
+  return {.key = pair_key(from, to), .workers = {from, to}, .rank = is_sender ? 0 : 1};
+}
+
+}  // namespace
+
+void Comm::send(const Tensor& src, int to) const {
+  if (!src) throw UsageError("send: src is empty (it holds no tensor)");
+  handle_->collectives().run(pair_of(*this, to, true, "send"), {.op = CollectiveOp::kSendRecv, .src = src, .dst = {}});
+}
+void Comm::recv(const Tensor& dst, int from) const {
+  handle_->collectives().run(pair_of(*this, from, false, "recv"), {.op = CollectiveOp::kSendRecv, .src = {}, .dst = dst});
+}
+
+Comm Comm::split(int color, int key) const {
+  return detail::CommHandle::make(*handle_->worker, handle_->collectives().split(handle_->members, color, key));
+}
+
+namespace worker {
+
+bool active() { return Worker::current() != nullptr; }
+int id() { return here("worker::id").id(); }
+int count() { return here("worker::count").layout().num_workers; }
+int group_id() { return here("worker::group_id").group_id(); }
+int group_size() { return here("worker::group_size").layout().group_size(); }
+int num_groups() { return here("worker::num_groups").layout().num_groups; }
+Device device() {
+  here("worker::device");
+  return cpu();
+}
+Comm world() {
+  Worker& worker = here("worker::world");
+  return detail::CommHandle::make(worker, worker.world());
+}
+Comm group() {
+  Worker& worker = here("worker::group");
+  return detail::CommHandle::make(worker, worker.group());
+}
+
+}  // namespace worker
+}  // namespace tutti

@@ -1,0 +1,36 @@
+#include "core/env.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "tutti/error.h"
+
+namespace tutti {
+
+std::optional<std::string> env_string(const char* name) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::optional<std::string>(text) : std::nullopt;
+}
+
+int64_t env_int(const char* name, int64_t fallback, int64_t least, int64_t most) {
+  const auto text = env_string(name);
+  if (!text) return fallback;
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < least || value > most)
+    throw UsageError(fmt::format("{}='{}': expected an integer from {} to {}", name, *text, least, most));
+  return value;
+}
+
+const std::string& host_name() {
+  static const std::string name = [] {
+    char buffer[256] = {};
+    return gethostname(buffer, sizeof buffer - 1) == 0 && buffer[0] ? std::string(buffer) : std::string("unknown-host");
+  }();
+  return name;
+}
+
+}  // namespace tutti

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tutti {
+
+std::optional<std::string> env_string(const char* name);  ///< nothing when unset or empty
+/// @throws UsageError  set, but not an integer in [least, most]
+int64_t env_int(const char* name, int64_t fallback, int64_t least, int64_t most);
+const std::string& host_name();
+
+}  // namespace tutti

@@ -1,0 +1,100 @@
+#include "tutti/function.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "tutti/version.h"
+
+namespace tutti {
+
+std::string_view version() { return TUTTI_VERSION; }
+
+struct Function::Impl {
+  std::string name;
+  Callable callable;
+  Options options;
+};
+
+Function::Function(std::string name, Callable callable, Options options)
+    : impl_(std::make_shared<const Impl>(Impl{std::move(name), std::move(callable), options})) {}
+
+Value Function::operator()(Args args) const {
+  if (!impl_) throw UsageError("call of an empty function");
+  return impl_->callable(args);
+}
+
+const std::string& Function::name() const {
+  static const std::string kEmpty = "(empty)";
+  return impl_ ? impl_->name : kEmpty;
+}
+
+const Function::Options& Function::options() const {
+  static const Options kDefaults;
+  return impl_ ? impl_->options : kDefaults;
+}
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, Function, std::less<>> functions;
+};
+
+Registry& registry() {  // leaked: functions may be used until the very end of the process
+  static Registry* instance = new Registry;
+  return *instance;
+}
+
+}  // namespace
+
+namespace detail {
+
+void throw_argument_count(const std::string& function, size_t expected, size_t got) {
+  throw UsageError(fmt::format("{}: expected {} argument{}, got {}", function, expected, expected == 1 ? "" : "s", got));
+}
+
+void throw_argument_type(const std::string& function, size_t position, const char* expected, const Value& got) {
+  throw UsageError(fmt::format("{}: argument {}: expected {}, got {}", function, position + 1, expected, to_string(got)));
+}
+
+void register_function(Function function, bool override_existing) {
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  auto [it, is_new] = r.functions.try_emplace(function.name(), function);
+  if (is_new) return;
+  if (!override_existing)
+    throw UsageError(fmt::format("function '{}' is already registered; pass override_existing to replace it",
+                                 function.name()));
+  it->second = std::move(function);
+}
+
+}  // namespace detail
+
+std::optional<Function> find_global_func(std::string_view name) {
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  auto it = r.functions.find(name);
+  return it == r.functions.end() ? std::nullopt : std::optional(it->second);
+}
+
+Function get_global_func(std::string_view name) {
+  if (auto found = find_global_func(name)) return *found;
+  // near names: same last component or same prefix
+  std::vector<std::string> near;
+  const std::string_view tail = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  for (const auto& [known, function] : r.functions)
+    if (near.size() < 5 && ((!tail.empty() && known.ends_with(tail)) || known.substr(0, 5) == name.substr(0, 5)))
+      near.push_back(known);
+  throw UsageError(near.empty() ? fmt::format("no function '{}' is registered; register_global_func it in the program "
+                                              "that every rank runs", name)
+                                : fmt::format("no function '{}' is registered; near it: {}", name, fmt::join(near, ", ")));
+}
+
+}  // namespace tutti

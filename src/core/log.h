@@ -1,0 +1,19 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace tutti {
+
+enum class LogLevel { kError, kWarn, kInfo, kDebug };
+
+bool log_enabled(LogLevel level);  ///< TUTTI_LOG=error|warn|info|debug, default warn
+void log_line(LogLevel level, std::string_view text) noexcept;  ///< one write(2) to stderr, prefixed with host and pid
+
+template <class... A>
+void log(LogLevel level, fmt::format_string<A...> format, A&&... args) {
+  if (log_enabled(level)) log_line(level, fmt::format(format, std::forward<A>(args)...));
+}
+
+}  // namespace tutti

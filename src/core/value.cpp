@@ -1,0 +1,92 @@
+#include "tutti/value.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace tutti {
+
+namespace detail {
+
+void throw_wrong_type(const char* expected, const Value& got) {
+  throw UsageError(fmt::format("expected {}, got {}", expected, to_string(got)));
+}
+void throw_out_of_range(const char* expected, int64_t got) {
+  throw UsageError(fmt::format("{} does not fit into the {} type asked for", got, expected));
+}
+
+}  // namespace detail
+
+void Value::throw_too_large() { throw UsageError("an integer above 2^63-1 cannot be a value"); }
+
+const char* Value::type_name() const {
+  switch (kind()) {
+    case Kind::kNone: return "None";
+    case Kind::kBool: return "bool";
+    case Kind::kInt: return "int";
+    case Kind::kFloat: return "float";
+    case Kind::kStr: return "str";
+    case Kind::kBytes: return "bytes";
+    case Kind::kShape: return "shape";
+    case Kind::kDType: return "dtype";
+    case Kind::kDevice: return "device";
+    case Kind::kTensor: return "Tensor";
+    case Kind::kList: return "list";
+    case Kind::kFunction: return "function";
+    case Kind::kOpaque: return "opaque object";
+    case Kind::kRegister: return "DRef";
+  }
+  return "?";
+}
+
+bool Value::operator==(const Value& other) const {
+  if (kind() != other.kind()) return false;
+  return std::visit(
+      [&](const auto& a) {
+        using T = std::decay_t<decltype(a)>;
+        const auto& b = std::get<T>(other.data_);
+        if constexpr (std::same_as<T, Tensor>) {
+          if (!a || !b) return !a && !b;
+          if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+          Tensor x = a.contiguous(), y = b.contiguous();
+          return x.size_bytes() == 0 || std::memcmp(x.data(), y.data(), static_cast<size_t>(x.size_bytes())) == 0;
+        } else if constexpr (std::same_as<T, Function>) {
+          return a.name() == b.name();
+        } else if constexpr (std::same_as<T, Opaque>) {
+          return a.object == b.object;
+        } else {
+          return a == b;
+        }
+      },
+      data_);
+}
+
+std::string to_string(const Value& value) {
+  using Kind = Value::Kind;
+  const auto& data = value.data();
+  switch (value.kind()) {
+    case Kind::kNone: return "None";
+    case Kind::kBool: return std::get<bool>(data) ? "bool true" : "bool false";
+    case Kind::kInt: return fmt::format("int {}", std::get<int64_t>(data));
+    case Kind::kFloat: return fmt::format("float {}", std::get<double>(data));
+    case Kind::kStr: {
+      const auto& text = std::get<std::string>(data);
+      return text.size() <= 40 ? fmt::format("str '{}'", text) : fmt::format("str '{}...'", text.substr(0, 40));
+    }
+    case Kind::kBytes: return fmt::format("bytes[{}]", std::get<Bytes>(data).size());
+    case Kind::kShape: return "shape " + to_string(std::get<Shape>(data));
+    case Kind::kDType: return "dtype " + to_string(std::get<DType>(data));
+    case Kind::kDevice: return "device " + to_string(std::get<Device>(data));
+    case Kind::kTensor: {
+      const auto& t = std::get<Tensor>(data);
+      return t ? fmt::format("Tensor {} {}", to_string(t.dtype()), to_string(t.shape())) : "empty Tensor";
+    }
+    case Kind::kList: return fmt::format("list of {}", std::get<List>(data).size());
+    case Kind::kFunction: return fmt::format("function {}", std::get<Function>(data).name());
+    case Kind::kOpaque: return fmt::format("opaque object {}", std::get<Opaque>(data).type_name);
+    case Kind::kRegister: return fmt::format("DRef(reg={})", std::get<RegisterRef>(data).id);
+  }
+  return "?";
+}
+
+}  // namespace tutti

@@ -1,0 +1,126 @@
+#include "core/wire.h"
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+constexpr int kMaxDepth = 64;  // of nested lists
+
+void encode_tensor(Writer& out, const Tensor& tensor) {
+  const Tensor dense = tensor.contiguous();
+  out.put(dense.dtype());
+  out.list(dense.shape());
+  out.put(static_cast<uint64_t>(dense.size_bytes()));
+  out.raw(dense.data(), static_cast<size_t>(dense.size_bytes()));
+}
+
+Tensor decode_tensor(Reader& in) {
+  const auto dtype = in.get<DType>();
+  Shape shape = in.list<int64_t>();
+  const auto bytes = in.take(in.count(1));
+  int64_t count = 0, size_bytes = 0;
+  try {
+    count = element_count(shape);
+  } catch (const UsageError& error) {
+    throw WireError(error.what());
+  }
+  if (dtype.size_bytes() <= 0 || __builtin_mul_overflow(count, dtype.size_bytes(), &size_bytes) ||
+      static_cast<uint64_t>(size_bytes) != bytes.size())
+    throw WireError("a tensor's bytes do not fit its shape");
+  Tensor tensor = Tensor::empty(std::move(shape), dtype);
+  if (!bytes.empty()) std::memcpy(tensor.data(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+Value decode(Reader& in, int depth) {
+  using Kind = Value::Kind;
+  if (depth > kMaxDepth) throw WireError("lists nested too deep");
+  switch (static_cast<Kind>(in.get<uint8_t>())) {
+    case Kind::kNone: return {};
+    case Kind::kBool: return in.get<uint8_t>() != 0;
+    case Kind::kInt: return in.get<int64_t>();
+    case Kind::kFloat: return in.get<double>();
+    case Kind::kStr: return in.text();
+    case Kind::kBytes: return in.list<std::byte>();
+    case Kind::kShape: return Value(in.list<int64_t>());
+    case Kind::kDType: return in.get<DType>();
+    case Kind::kDevice: return in.get<Device>();
+    case Kind::kTensor: return decode_tensor(in);
+    case Kind::kRegister: return RegisterRef{0, in.get<int64_t>()};
+    case Kind::kList: {
+      const uint64_t n = in.count(1);
+      List list;
+      list.reserve(std::min<uint64_t>(n, 1024));
+      for (uint64_t i = 0; i < n; ++i) list.push_back(decode(in, depth + 1));
+      return list;
+    }
+    case Kind::kFunction:
+    case Kind::kOpaque: break;
+  }
+  throw WireError("an unknown kind of value");
+}
+
+std::string why_not(const Value& value, uint64_t session, int64_t most_tensor_bytes, int depth) {
+  using Kind = Value::Kind;
+  switch (value.kind()) {
+    case Kind::kFunction: return to_string(value) + " can't travel; register it by name on every rank";
+    case Kind::kOpaque: return to_string(value) + " can't travel; it lives on its worker";
+    case Kind::kRegister:
+      if (std::get<RegisterRef>(value.data()).session == session && session != 0) return {};
+      return session == 0 ? "a DRef can't travel inside a value" : to_string(value) + " belongs to another session";
+    case Kind::kTensor: {
+      const auto& tensor = std::get<Tensor>(value.data());
+      if (!tensor) return "an empty Tensor (it holds nothing)";
+      if (tensor.device().type != dl::kCPU) return fmt::format("a tensor on {} can't travel", to_string(tensor.device()));
+      if (tensor.size_bytes() > most_tensor_bytes)
+        return fmt::format("{} has {} bytes; a tensor argument may have {}: use copy_to_worker_0, broadcast or scatter",
+                           to_string(value), tensor.size_bytes(), most_tensor_bytes);
+      return {};
+    }
+    case Kind::kList:
+      if (depth >= kMaxDepth) return "lists nested too deep";
+      for (const Value& item : std::get<List>(value.data()))
+        if (auto why = why_not(item, session, most_tensor_bytes, depth + 1); !why.empty()) return why;
+      return {};
+    default: return {};
+  }
+}
+
+}  // namespace
+
+std::string why_not_encodable(const Value& value, uint64_t session, int64_t most_tensor_bytes) {
+  return why_not(value, session, most_tensor_bytes, 0);
+}
+
+void encode(Writer& out, const Value& value) {
+  out.put(static_cast<uint8_t>(value.kind()));
+  std::visit(
+      [&](const auto& v) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::same_as<T, std::monostate>) {
+        } else if constexpr (std::same_as<T, bool>) {
+          out.put(static_cast<uint8_t>(v));
+        } else if constexpr (std::same_as<T, std::string>) {
+          out.text(v);
+        } else if constexpr (std::same_as<T, Bytes> || std::same_as<T, Shape>) {
+          out.list(v);
+        } else if constexpr (std::same_as<T, Tensor>) {
+          encode_tensor(out, v);
+        } else if constexpr (std::same_as<T, List>) {
+          out.put(static_cast<uint64_t>(v.size()));
+          for (const Value& item : v) encode(out, item);
+        } else if constexpr (std::same_as<T, RegisterRef>) {
+          out.put(v.id);
+        } else if constexpr (std::same_as<T, Function> || std::same_as<T, Opaque>) {
+          throw UsageError(to_string(value) + " can't travel");
+        } else {
+          out.put(v);
+        }
+      },
+      value.data());
+}
+
+Value decode_value(Reader& in) { return decode(in, 0); }
+
+}  // namespace tutti

@@ -1,0 +1,106 @@
+// Little-endian, length-prefixed encoding of everything that travels (commands, replies, arrivals).
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/error.h"
+#include "tutti/value.h"
+
+namespace tutti {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+/// A malformed message: a length, tag or version that can't be.
+class WireError : public Error {
+ public:
+  using Error::Error;
+};
+
+class Writer {
+ public:
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  void put(T v) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&v);
+    bytes_.insert(bytes_.end(), bytes, bytes + sizeof v);
+  }
+  void raw(const void* data, size_t size_bytes) {
+    const auto* bytes = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), bytes, bytes + size_bytes);
+  }
+  void text(std::string_view v) {
+    put(static_cast<uint64_t>(v.size()));
+    raw(v.data(), v.size());
+  }
+  template <class T>
+  void list(const std::vector<T>& v) {
+    put(static_cast<uint64_t>(v.size()));
+    raw(v.data(), v.size() * sizeof(T));
+  }
+  std::vector<std::byte>& bytes() { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  T get() {
+    T v;
+    std::memcpy(&v, take(sizeof v).data(), sizeof v);
+    return v;
+  }
+  std::span<const std::byte> take(uint64_t size_bytes) {
+    if (size_bytes > rest_.size()) throw WireError("a message ends too early");
+    auto part = rest_.first(size_bytes);
+    rest_ = rest_.subspan(size_bytes);
+    return part;
+  }
+  /// A count of things of at least `least_size` bytes each: refused when that many can't follow.
+  uint64_t count(size_t least_size) {
+    const auto n = get<uint64_t>();
+    if (n > rest_.size() / least_size) throw WireError("a message claims more than it holds");
+    return n;
+  }
+  std::string text() {
+    auto part = take(count(1));
+    return {reinterpret_cast<const char*>(part.data()), part.size()};
+  }
+  template <class T>
+  std::vector<T> list() {
+    std::vector<T> v(count(sizeof(T)));
+    if (!v.empty()) std::memcpy(v.data(), take(v.size() * sizeof(T)).data(), v.size() * sizeof(T));
+    return v;
+  }
+  bool done() const { return rest_.empty(); }
+  void expect_done() const {
+    if (!done()) throw WireError("a message is longer than its content");
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+/// Largest tensor that may be an argument.
+inline constexpr int64_t kMaxTensorArgument = 64 * 1024;
+
+/// Why the value has no wire form, or an empty string. `session`: whose registers are fine (0: none).
+std::string why_not_encodable(const Value& value, uint64_t session, int64_t most_tensor_bytes);
+/// Every kind but functions and opaque objects.  @throws UsageError  it has no wire form
+void encode(Writer& out, const Value& value);
+/// @throws WireError
+Value decode_value(Reader& in);
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+#include "device/cpu/cpu_device.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+
+#include "tutti/error.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+class CpuDevice final : public DeviceApi {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  void* allocate(size_t size_bytes, int /*device_id*/) override {
+    void* memory = ::operator new(size_bytes, kAlignment, std::nothrow);
+    if (!memory) throw SystemError(fmt::format("no memory for a tensor of {} bytes", size_bytes));
+    return memory;
+  }
+  void free(void* memory, size_t /*size_bytes*/, int /*device_id*/) noexcept override {
+    ::operator delete(memory, kAlignment);
+  }
+  void copy(void* to, const void* from, size_t size_bytes, Device, Device) override {
+    if (size_bytes > 0) std::memmove(to, from, size_bytes);
+  }
+};
+
+}  // namespace
+
+DeviceApi& cpu_device() {
+  static CpuDevice device;
+  return device;
+}
+
+}  // namespace tutti

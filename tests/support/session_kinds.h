@@ -1,0 +1,55 @@
+// One suite for every kind of session: TUTTI_TEST_KIND=thread|process|mpi, TUTTI_TEST_WORKERS=n.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tutti/tutti.h"
+
+namespace tutti_test {
+
+inline std::string kind() {
+  const char* text = std::getenv("TUTTI_TEST_KIND");
+  return text ? text : "thread";
+}
+inline int workers() {
+  const char* text = std::getenv("TUTTI_TEST_WORKERS");
+  return text ? std::atoi(text) : 4;
+}
+/// All workers of this run unless told otherwise.
+inline tutti::Session make_session(int groups = 1, int n = workers()) {
+  if (kind() == "thread") return tutti::ThreadedSession(n, groups);
+  if (kind() == "process") return tutti::ProcessSession(n, groups);
+  return tutti::Session::create({.num_workers = n, .num_groups = groups});
+}
+/// 1 and, where the workers divide, 2.
+inline std::vector<int> group_counts() { return workers() % 2 == 0 ? std::vector{1, 2} : std::vector{1}; }
+
+inline std::vector<float> iota(int64_t n, float first = 0) {
+  std::vector<float> v(static_cast<size_t>(n));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = first + static_cast<float>(i);
+  return v;
+}
+inline tutti::Tensor floats(const std::vector<float>& v, tutti::Shape shape = {}) {
+  return tutti::Tensor::from<float>(std::span<const float>(v), std::move(shape));
+}
+inline std::vector<float> to_vector(const tutti::Value& value) {
+  const auto tensor = value.as<tutti::Tensor>();
+  const auto span = tensor.values<float>();
+  return {span.begin(), span.end()};
+}
+
+/// The message of the error that f throws, or "" when it throws nothing (or something else).
+template <class E, class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace tutti_test
