@@ -1,0 +1,282 @@
+// The contract of every communicator, checked from inside worker functions: all operations, dtypes, ops and roots, uneven
+// and empty parts, sizes around the staging buffer, in place, sub-communicators. Expected values are formulas of rank and size.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <numeric>
+
+#include "collective/float16.h"
+#include "collective/reduce.h"
+#include "support/session_kinds.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti_test;
+
+void expect(bool ok, const std::string& what) {
+  if (!ok) throw std::logic_error("wrong: " + what);
+}
+
+/// Element i of rank r, small enough to be exact in every dtype.
+double element(int rank, int64_t i) { return static_cast<double>((rank + 2 * i) % 3 + 1); }
+
+void store(const Tensor& t, int64_t i, double v) {
+  char* at = static_cast<char*>(t.data()) + i * t.dtype().size_bytes();
+  auto put = [&](auto x) { std::memcpy(at, &x, sizeof x); };
+  const DType d = t.dtype();
+  if (d == kFloat16) put(narrow_half(static_cast<float>(v)));
+  else if (d == kBFloat16) put(narrow_bfloat(static_cast<float>(v)));
+  else if (d == kFloat32) put(static_cast<float>(v));
+  else if (d == kFloat64) put(v);
+  else if (d == kComplex64) put(std::complex<float>(static_cast<float>(v), 0));
+  else if (d == kComplex128) put(std::complex<double>(v, 0));
+  else if (d == kBool) put(static_cast<uint8_t>(v > 1));
+  else if (d.size_bytes() == 8) put(static_cast<int64_t>(v));
+  else if (d.size_bytes() == 4) put(static_cast<int32_t>(v));
+  else if (d.size_bytes() == 2) put(static_cast<int16_t>(static_cast<int64_t>(v)));
+  else put(static_cast<int8_t>(static_cast<int64_t>(v)));
+}
+
+double load(const Tensor& t, int64_t i) {
+  const char* at = static_cast<const char*>(t.data()) + i * t.dtype().size_bytes();
+  auto get = [&](auto x) { std::memcpy(&x, at, sizeof x); return x; };
+  const DType d = t.dtype();
+  if (d == kFloat16) return widen(get(Half{}));
+  if (d == kBFloat16) return widen(get(BFloat{}));
+  if (d == kFloat32) return get(float{});
+  if (d == kFloat64) return get(double{});
+  if (d == kComplex64) return get(std::complex<float>{}).real();
+  if (d == kComplex128) return get(std::complex<double>{}).real();
+  if (d == kBool) return get(uint8_t{});
+  if (d.size_bytes() == 8) return static_cast<double>(get(int64_t{}));
+  if (d.size_bytes() == 4) return get(int32_t{});
+  if (d.size_bytes() == 2) return get(int16_t{});
+  return get(int8_t{});
+}
+
+Tensor filled(int rank, int64_t n, DType dtype, int64_t first = 0) {
+  Tensor t = Tensor::empty({n}, dtype);
+  for (int64_t i = 0; i < n; ++i) store(t, i, element(rank, first + i));
+  return t;
+}
+
+double reduced(DType dtype, ReduceOp op, int size, int64_t i) {
+  Tensor cell = Tensor::empty({1}, dtype);
+  double acc = 0;
+  for (int r = 0; r < size; ++r) {
+    store(cell, 0, element(r, i));
+    const double x = load(cell, 0);
+    if (r == 0) acc = x;
+    else if (op == ReduceOp::kProd) acc *= x;
+    else if (op == ReduceOp::kMin) acc = std::min(acc, x);
+    else if (op == ReduceOp::kMax) acc = std::max(acc, x);
+    else acc += x;
+  }
+  if (op != ReduceOp::kAvg) {
+    store(cell, 0, acc);  // products of small integers wrap
+    return dtype == kBool ? acc : load(cell, 0);
+  }
+  acc /= size;
+  return dtype.code == dl::kInt || dtype.code == dl::kUInt ? std::trunc(acc) : acc;
+}
+
+const DType kReducible[] = {kInt8, kInt16, kInt32, kInt64, kUInt8, kUInt16, kUInt32, kUInt64, kFloat16, kBFloat16,
+                            kFloat32, kFloat64, kBool, kComplex64, kComplex128};
+const ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg};
+// empty, one, odd, around the staging memory (256 KiB), several rounds of it
+const int64_t kSizes[] = {0, 1, 7, 65535, 65537, 200001};
+
+void check_reductions(const Comm& comm, DType dtype, int64_t n) {
+  for (ReduceOp op : kOps) {
+    if (!can_reduce(dtype, op)) continue;
+    const double tolerance = dtype == kFloat16 || dtype == kBFloat16 ? 0.02 : 1e-5;
+    auto check = [&](const Tensor& got, int64_t first, const char* what) {
+      for (int64_t i = 0; i < got.element_count(); i += std::max<int64_t>(1, got.element_count() / 997)) {
+        const double want = reduced(dtype, op, comm.size(), first + i), have = load(got, i);
+        if (!(std::abs(want - have) <= tolerance * std::abs(want)))
+          expect(false, std::string(what) + " " + to_string(op) + " " + to_string(dtype) + " n=" + std::to_string(n) + " i=" +
+                            std::to_string(i) + " want " + std::to_string(want) + " have " + std::to_string(have));
+      }
+    };
+    const Tensor src = filled(comm.rank(), n, dtype);
+    Tensor dst = Tensor::empty({n}, dtype);
+    comm.allreduce(src, dst, op);
+    check(dst, 0, "allreduce");
+    comm.allreduce(src, src, op);  // in place
+    check(src, 0, "allreduce in place");
+    const Tensor long_src = filled(comm.rank(), n * comm.size(), dtype);
+    comm.reduce_scatter(long_src, dst, op);
+    check(dst, comm.rank() * n, "reduce_scatter");
+  }
+}
+
+void check_moves(const Comm& comm, DType dtype, int64_t n) {
+  const int size = comm.size(), rank = comm.rank();
+  auto same = [&](const Tensor& got, int64_t at, const Tensor& want, const char* what) {
+    const auto item = dtype.size_bytes();
+    expect(want.size_bytes() == 0 ||
+               std::memcmp(static_cast<char*>(got.data()) + at * item, want.data(), static_cast<size_t>(want.size_bytes())) == 0,
+           std::string(what) + " " + to_string(dtype) + " n=" + std::to_string(n));
+  };
+  const Tensor mine = filled(rank, n, dtype);
+  Tensor all = Tensor::empty({n * size}, dtype);
+  comm.allgather(mine, all);
+  for (int r = 0; r < size; ++r) same(all, r * n, filled(r, n, dtype), "allgather");
+  Tensor in_place = Tensor::empty({n * size}, dtype);
+  in_place.slice(rank * n, (rank + 1) * n).copy_from(mine);
+  comm.allgather(in_place.slice(rank * n, (rank + 1) * n), in_place);
+  same(in_place, 0, all, "allgather in place");
+  const Tensor parts = filled(rank, n * size, dtype);
+  comm.all_to_all(parts, all);
+  for (int r = 0; r < size; ++r) same(all, r * n, filled(r, n, dtype, rank * n), "all_to_all");
+  comm.all_to_all(parts, parts);
+  same(parts, 0, all, "all_to_all in place");
+  for (int root = 0; root < size; ++root) {
+    Tensor got = Tensor::empty({n}, dtype);
+    comm.broadcast(rank == root ? mine : Tensor(), got, root);
+    same(got, 0, filled(root, n, dtype), "broadcast");
+    // uneven: member r has n + r elements, and one has none
+    std::vector<int64_t> counts;
+    for (int r = 0; r < size; ++r) counts.push_back(r == size / 2 ? 0 : n + r);
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
+    Tensor part = Tensor::empty({counts[static_cast<size_t>(rank)]}, dtype);
+    comm.scatter(rank == root ? filled(root, total, dtype) : Tensor(), part, root, rank == root ? counts : std::vector<int64_t>{});
+    same(part, 0, filled(root, part.element_count(), dtype, before), "uneven scatter");
+    Tensor whole = rank == root ? Tensor::empty({total}, dtype) : Tensor();
+    comm.gather(filled(rank, part.element_count(), dtype), whole, root, rank == root ? counts : std::vector<int64_t>{});
+    if (rank == root)
+      for (int64_t r = 0, at = 0; r < size; at += counts[static_cast<size_t>(r++)])
+        same(whole, at, filled(static_cast<int>(r), counts[static_cast<size_t>(r)], dtype), "uneven gather");
+  }
+}
+
+/// Pairs (0,1), (2,3), ...; with an odd size the last member sits out.
+void check_pairs(const Comm& comm, int64_t n) {
+  const int peer = comm.rank() ^ 1;
+  if (peer >= comm.size()) return;
+  const Tensor mine = filled(comm.rank(), n, kFloat32);
+  Tensor got = Tensor::empty({n}, kFloat32);
+  for (int i = 0; i < 3; ++i) {
+    if (comm.rank() < peer) comm.send(mine, peer), comm.recv(got, peer);
+    else comm.recv(got, peer), comm.send(mine, peer);
+    expect(load(got, n - 1) == element(peer, n - 1), "send/recv");
+  }
+}
+
+Comm comm_named(const std::string& name) {
+  if (name == "world") return worker::world();
+  if (name == "group") return worker::group();
+  return worker::world().split(worker::id() % 2, -worker::id());  // odd and even workers, in reverse order
+}
+
+const bool registered = [] {
+  register_global_func("comm.reductions", [](const std::string& which, DType dtype, int64_t n) {
+    check_reductions(comm_named(which), dtype, n);
+  });
+  register_global_func("comm.moves", [](const std::string& which, DType dtype, int64_t n) {
+    check_moves(comm_named(which), dtype, n);
+  });
+  register_global_func("comm.pairs", [](const std::string& which, int64_t n) { check_pairs(comm_named(which), n); });
+  register_global_func("comm.split", [] {
+    for (int i = 0; i < 200; ++i) {  // more than a worker has slots
+      const Comm sub = worker::world().split(worker::id() % 2, -worker::id());
+      expect(sub.size() == (worker::count() + (worker::id() % 2 == 0 ? 1 : 0)) / 2, "size of a split");
+      expect(sub.workers()[static_cast<size_t>(sub.rank())] == worker::id(), "rank in a split");
+      Tensor x = Tensor::full<int64_t>({1}, worker::id()), sum = Tensor::like(x);
+      sub.allreduce(x, sum);
+      int64_t want = 0;
+      for (int w : sub.workers()) want += w;
+      expect(sum.item<int64_t>() == want, "allreduce of a split");
+      sub.barrier();
+    }
+  });
+  register_global_func("comm.refuse", [](const std::string& what) {
+    const Comm world = worker::world();
+    Tensor a = Tensor::full<float>({4}, 1), b = Tensor::full<float>({4}, 1), big = Tensor::full<float>({8}, 1);
+    if (what == "empty") world.allreduce(Tensor(), a);
+    if (what == "count") world.allreduce(a, big);
+    if (what == "dtype") world.allreduce(a, Tensor::full<int32_t>({4}, 1));
+    if (what == "strided") world.allreduce(big.view({4}, {2}, 0), a);
+    if (what == "overlap") world.allreduce(big.slice(0, 4), big.slice(2, 6));
+    if (what == "bool sum") world.allreduce(Tensor::full<bool>({4}, true), Tensor::full<bool>({4}, true));
+    if (what == "fp8") world.allreduce(Tensor::empty({4}, parse_dtype("float8_e4m3fn")), Tensor::empty({4}, parse_dtype("float8_e4m3fn")));
+    if (what == "root") world.broadcast(a, b, world.size());
+    if (what == "self send") world.send(a, world.rank());
+    if (what == "color") world.split(-1);
+    if (what == "counts") world.gather(a, Tensor::full<float>({4 * world.size()}, 0), world.rank(), {1});
+  });
+  return true;
+}();
+
+class Communicator : public testing::Test {
+ protected:
+  std::vector<std::string> ccls() const {
+    const char* nodes = std::getenv("TUTTI_TEST_ONE_NODE");
+    return kind() == "mpi" && nodes && nodes[0] == '0' ? std::vector<std::string>{"mpi"} : std::vector<std::string>{"mpi", "local"};
+  }
+  void on_all(const char* function, const std::vector<std::vector<Value>>& calls) {
+    for (int groups : group_counts())
+      for (const std::string& ccl : ccls()) {
+        Session s = make_session(groups);
+        s.init_ccl(ccl);
+        auto f = s.get_global_func(function);
+        for (const auto& args : calls) {
+          s.call(f, args);
+          try {
+            s.sync_all();
+          } catch (const RemoteError& error) {
+            ADD_FAILURE() << ccl << " groups " << groups << ": " << error.what();
+          }
+        }
+      }
+  }
+};
+
+TEST_F(Communicator, reduces_every_dtype_with_every_op) {
+  std::vector<std::vector<Value>> calls;
+  for (DType dtype : kReducible) calls.push_back({"world", dtype, 7});
+  for (int64_t n : kSizes)
+    for (DType dtype : {kFloat32, kInt8, kBFloat16}) calls.push_back({"world", dtype, n});
+  for (DType dtype : {kFloat32, kFloat16}) calls.push_back({"group", dtype, 1000}), calls.push_back({"sub", dtype, 1000});
+  on_all("comm.reductions", calls);
+}
+
+TEST_F(Communicator, moves_every_dtype) {
+  std::vector<std::vector<Value>> calls;
+  for (DType dtype : kReducible) calls.push_back({"world", dtype, 7});
+  calls.push_back({"world", parse_dtype("float8_e5m2"), 7});
+  for (int64_t n : kSizes) calls.push_back({"world", kFloat32, n});
+  calls.push_back({"group", kFloat64, 1000});
+  calls.push_back({"sub", kFloat64, 1000});
+  on_all("comm.moves", calls);
+}
+
+TEST_F(Communicator, sends_between_pairs) {
+  on_all("comm.pairs", {{"world", 1}, {"world", 70000}, {"group", 5}, {"sub", 5}});
+}
+
+TEST_F(Communicator, splits_again_and_again) { on_all("comm.split", {{}}); }
+
+TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"empty", "holds no tensor"}, {"count", "equal counts"},     {"dtype", "src is float32, dst is int32"},
+      {"strided", "strided"},       {"overlap", "overlap in part"}, {"bool sum", "bool has no sum"},
+      {"fp8", "has no sum"},        {"root", "root"},               {"self send", "expected another member"},
+      {"color", "negative"},        {"counts", "add up to"}};
+  Session s = make_session();
+  auto refuse = s.get_global_func("comm.refuse"), moves = s.get_global_func("comm.moves");
+  for (const auto& [what, text] : rows) {
+    if (workers() == 1 && std::string(what) == "counts") continue;  // one count for one member is right
+    refuse(what);
+    const std::string message = message_of<RemoteError>([&] { s.sync_all(); });
+    EXPECT_NE(message.find(text), std::string::npos) << what << ": " << message;
+    moves("world", kFloat32, 3);
+    s.sync_all();
+  }
+}
+
+}  // namespace

@@ -1,0 +1,309 @@
+// The failure protocol of docs/design.md on every kind of session: skip until acknowledged, poison, fold, go on.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "support/session_kinds.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti_test;
+
+enum class Point { kBefore, kBetween, kAfter };
+
+const bool registered = [] {
+  register_global_func("fail.on", [](const Shape& workers, const std::string& text) {
+    for (int64_t w : workers)
+      if (w == worker::id()) throw std::runtime_error(text);
+    return worker::id();
+  });
+  register_global_func("fail.int_on", [](int on) {
+    if (on == worker::id()) throw 42;  // NOLINT: not a std::exception, on purpose
+  });
+  register_global_func("fail.two_args", [](int64_t a, const std::string& b) { return std::to_string(a) + b; });
+  register_global_func("fail.echo", [](const Value& v) { return v; });
+  // two allreduces; the given workers throw before, between or after them
+  register_global_func("fail.collectives", [](const Shape& workers, int point, const Tensor& a, const Tensor& b) {
+    auto maybe_throw = [&](Point here) {
+      for (int64_t w : workers)
+        if (w == worker::id() && static_cast<Point>(point) == here) throw std::logic_error("thrown in fail.collectives");
+    };
+    Tensor one = Tensor::full<float>({4}, 1), id = Tensor::full<float>({4}, static_cast<float>(worker::id()));
+    maybe_throw(Point::kBefore);
+    worker::world().allreduce(one, a);
+    maybe_throw(Point::kBetween);
+    worker::world().allreduce(id, b, ReduceOp::kMax);
+    maybe_throw(Point::kAfter);
+  });
+  register_global_func("fail.caught", [](int thrower) -> int {
+    Tensor one = Tensor::full<float>({4}, 1), out = Tensor::like(one);
+    if (worker::id() == thrower) {
+      try {
+        worker::world().allreduce(one, Tensor::full<float>({3}, 0));  // refused here: counts differ
+      } catch (const UsageError&) {
+      }
+    } else {
+      try {
+        worker::world().allreduce(one, out);
+      } catch (const Error&) {
+      }
+    }
+    worker::world().allreduce(one, out);  // everyone again: must not pair with the first
+    return static_cast<int>(out.values<float>()[0]);
+  });
+  register_global_func("fail.mismatch", [](const std::string& what) {
+    const bool odd = worker::id() % 2 == 1;
+    Tensor a = Tensor::full<float>({odd && what == "count" ? 8 : 4}, 1);
+    Tensor b = odd && what == "dtype" ? Tensor::full<int32_t>({4}, 1) : a;
+    if (what == "kind" && odd) return worker::world().allreduce(a, a);
+    if (what == "kind") return worker::world().broadcast(a, a);
+    if (what == "op") return worker::world().allreduce(a, a, odd ? ReduceOp::kMin : ReduceOp::kMax);
+    if (what == "root") return worker::world().broadcast(a, a, odd ? 1 : 0);
+    worker::world().allreduce(b, b);
+  });
+  register_global_func("fail.leave", [](int leaver) {
+    Tensor a = Tensor::full<float>({4}, 1);
+    if (worker::id() != leaver) worker::world().allreduce(a, a);
+  });
+  register_global_func("fail.uneven", [](const Shape& claimed) {
+    Tensor part = Tensor::full<float>({2}, 1), whole = Tensor::full<float>({2 * worker::count()}, 0);
+    worker::world().gather(part, whole, 0, worker::id() == 0 ? std::vector<int64_t>(claimed.begin(), claimed.end()) : std::vector<int64_t>{});
+  });
+  return true;
+}();
+
+Shape all_workers() {
+  Shape ids;
+  for (int w = 0; w < workers(); ++w) ids.push_back(w);
+  return ids;
+}
+
+/// The session works: a collective over everyone gives the right result.
+void expect_usable(Session& s) {
+  DRef a = s.empty({4}, kFloat32), b = s.empty({4}, kFloat32);
+  s.get_global_func("fail.collectives")(Shape{}, 0, a, b);
+  s.sync_all();
+  for (int w = 0; w < workers(); ++w) {
+    EXPECT_EQ(to_vector(a.debug_get_from_remote(w)), std::vector<float>(4, static_cast<float>(workers())));
+    EXPECT_EQ(to_vector(b.debug_get_from_remote(w)), std::vector<float>(4, static_cast<float>(workers() - 1)));
+  }
+}
+
+RemoteError error_of_sync_all(Session& s) {
+  try {
+    s.sync_all();
+  } catch (const RemoteError& error) {
+    return error;
+  }
+  ADD_FAILURE() << "sync_all raised nothing";
+  return RemoteError({});
+}
+
+std::vector<Shape> throwing_sets() {
+  std::vector<Shape> sets = {{0}, {workers() - 1}, all_workers()};
+  if (workers() > 2) sets.push_back({0, workers() - 1});
+  return sets;
+}
+
+TEST(Failure, a_throwing_function_is_told_with_everything) {
+  for (const Shape& who : throwing_sets()) {
+    Session s = make_session();
+    auto f = s.get_global_func("fail.on");
+    f(who, "boom");  // the next line is named in the error
+    const int line = __LINE__ - 1;
+    const RemoteError error = error_of_sync_all(s);
+    const std::set<int> expected(who.begin(), who.end());
+    EXPECT_EQ(error.workers(), std::vector<int>(expected.begin(), expected.end()));
+    const std::string text = error.what();
+    EXPECT_NE(text.find("boom"), std::string::npos) << text;
+    EXPECT_NE(text.find("fail.on"), std::string::npos) << text;
+    EXPECT_NE(text.find("std::runtime_error"), std::string::npos) << text;
+    EXPECT_NE(text.find("failure_test.cpp:" + std::to_string(line)), std::string::npos) << text;
+    if (who.size() > 1 && who == all_workers()) {
+      EXPECT_NE(text.find("workers 0-"), std::string::npos) << text;
+    }
+    s.sync_all();  // an error is raised once
+    expect_usable(s);
+  }
+}
+
+TEST(Failure, commands_after_it_are_skipped_and_their_results_poisoned) {
+  Session s = make_session();
+  const int last = workers() - 1;
+  auto f = s.get_global_func("fail.on"), echo = s.get_global_func("fail.echo");
+  DRef kept = echo(7), lost = f(Shape{last}, "first"), skipped = echo(8);
+  f(Shape{last}, "second, never runs");
+  const std::string text = error_of_sync_all(s).what();
+  EXPECT_EQ(text.find("second"), std::string::npos) << text;
+  EXPECT_EQ(kept.debug_get_from_remote(last), Value(7));
+  // reading what it poisoned raises it again
+  EXPECT_NE(message_of<RemoteError>([&] { lost.debug_get_from_remote(last); }).find("first"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { skipped.debug_get_from_remote(last); }).find("first"), std::string::npos);
+  if (last > 0) {
+    EXPECT_EQ(skipped.debug_get_from_remote(0), Value(8));
+  }
+  // a poisoned register as an argument is a new failure
+  DRef next = echo(skipped);
+  const RemoteError error = error_of_sync_all(s);
+  EXPECT_EQ(error.workers(), std::vector{last});
+  EXPECT_NE(std::string(error.what()).find("argument 1 was lost"), std::string::npos) << error.what();
+  // overwritten, it is fine
+  skipped.debug_copy_from(last, 9);
+  EXPECT_EQ(echo(skipped).debug_get_from_remote(last), Value(9));
+  expect_usable(s);
+}
+
+TEST(Failure, throwing_before_between_and_after_collectives) {
+  for (const Shape& who : throwing_sets())
+    for (Point point : {Point::kBefore, Point::kBetween, Point::kAfter}) {
+      Session s = make_session();
+      DRef a = s.empty({4}, kFloat32), b = s.empty({4}, kFloat32);
+      auto f = s.get_global_func("fail.collectives");
+      f(who, static_cast<int>(point), a, b);
+      const RemoteError error = error_of_sync_all(s);
+      for (const WorkerFailure& failure : error.failures()) {
+        EXPECT_NE(std::find(who.begin(), who.end(), failure.worker), who.end()) << error.what();
+        EXPECT_EQ(failure.message, "thrown in fail.collectives");
+      }
+      EXPECT_EQ(error.failures().size(), std::set<int64_t>(who.begin(), who.end()).size()) << error.what();
+      s.sync_all();
+      expect_usable(s);
+      s.broadcast(Tensor::full<float>({4}, 5), a);  // the same registers, overwritten by collectives
+      s.broadcast(Tensor::full<float>({4}, 5), b);
+      f(Shape{}, 0, a, b);
+      EXPECT_EQ(to_vector(a.debug_get_from_remote(0)), std::vector<float>(4, static_cast<float>(workers())));
+    }
+}
+
+TEST(Failure, a_collective_that_a_member_skips_fails_on_all_and_poisons_dst_and_its_views) {
+  if (workers() < 2) return;  // nobody else to skip it
+  Session s = make_session();
+  auto f = s.get_global_func("fail.on"), echo = s.get_global_func("fail.echo");
+  DRef src = s.empty({4}, kFloat32), dst = s.empty({4}, kFloat32), view = echo(dst);
+  s.sync_all();
+  f(Shape{1}, "the origin");
+  s.allreduce(src, dst, "sum", false);
+  const RemoteError error = error_of_sync_all(s);
+  EXPECT_EQ(error.workers(), std::vector{1}) << error.what();
+  for (int w = 0; w < workers(); ++w) {
+    EXPECT_NE(message_of<RemoteError>([&] { view.debug_get_from_remote(w); }).find("the origin"), std::string::npos) << w;
+  }
+  s.broadcast(Tensor::full<float>({4}, 3), dst);
+  for (int w = 0; w < workers(); ++w) EXPECT_EQ(to_vector(view.debug_get_from_remote(w)), std::vector<float>(4, 3));
+  expect_usable(s);
+}
+
+TEST(Failure, sync_of_a_victim_raises_the_origin) {
+  if (workers() < 2) return;  // the victim is another worker
+  Session s = make_session();
+  DRef a = s.empty({4}, kFloat32), b = s.empty({4}, kFloat32);
+  s.get_global_func("fail.collectives")(Shape{workers() - 1}, static_cast<int>(Point::kBetween), a, b);
+  const std::string text = message_of<RemoteError>([&] { s.sync_worker(0); });
+  EXPECT_NE(text.find("thrown in fail.collectives"), std::string::npos) << text;
+  EXPECT_NE(text.find("worker " + std::to_string(workers() - 1)), std::string::npos) << text;
+  s.sync_all();
+  expect_usable(s);
+}
+
+TEST(Failure, mismatched_operands_name_who_had_what) {
+  if (workers() < 2) return;  // one worker agrees with itself
+  for (const char* what : {"count", "dtype", "kind", "op", "root"}) {
+    Session s = make_session();
+    s.get_global_func("fail.mismatch")(what);
+    const std::string text = error_of_sync_all(s).what();
+    EXPECT_NE(text.find("operands differ"), std::string::npos) << what << ": " << text;
+    EXPECT_NE(text.find("worker 0"), std::string::npos) << what << ": " << text;
+    EXPECT_NE(text.find("worker 1"), std::string::npos) << what << ": " << text;
+    expect_usable(s);
+  }
+}
+
+TEST(Failure, a_gather_whose_counts_differ_from_the_root_s_list) {
+  if (workers() < 2) return;
+  Session s = make_session();
+  Shape claimed(static_cast<size_t>(workers()), 2);
+  claimed[0] = 1;
+  claimed[1] = 3;
+  s.get_global_func("fail.uneven")(claimed);
+  const std::string text = error_of_sync_all(s).what();
+  EXPECT_NE(text.find("the root lists"), std::string::npos) << text;
+  expect_usable(s);
+}
+
+TEST(Failure, a_member_that_leaves_without_joining) {
+  if (workers() < 2) return;
+  for (int leaver : {0, workers() - 1}) {
+    Session s = make_session();
+    const auto start = std::chrono::steady_clock::now();
+    s.get_global_func("fail.leave")(leaver);
+    const std::string text = error_of_sync_all(s).what();
+    EXPECT_NE(text.find("worker " + std::to_string(leaver) + " left the command without joining"), std::string::npos) << text;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    expect_usable(s);
+  }
+}
+
+TEST(Failure, caught_failures_do_not_pair_different_collectives) {
+  for (int thrower : {0, workers() - 1}) {
+    Session s = make_session();
+    DRef r = s.get_global_func("fail.caught")(thrower);
+    for (int w = 0; w < workers(); ++w) EXPECT_EQ(r.debug_get_from_remote(w), Value(workers()));
+    expect_usable(s);
+  }
+}
+
+TEST(Failure, unknown_functions_and_wrong_arguments) {
+  Session s = make_session();
+  s.get_global_func("fail.ecko");
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("fail.echo"), std::string::npos);  // a near name
+  auto two = s.get_global_func("fail.two_args");
+  two(1, 2);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("fail.two_args: argument 2: expected str, got int 2"), std::string::npos);
+  two(1);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected 2 arguments, got 1"), std::string::npos);
+  s.get_global_func("fail.int_on")(workers() - 1);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("not a std::exception"), std::string::npos);
+  s.call_packed(s.copy_to_worker_0(floats({1})));
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected a function"), std::string::npos);
+  expect_usable(s);
+}
+
+TEST(Failure, shutdown_raises_what_nobody_asked_for_and_destructors_do_not) {
+  {
+    Session s = make_session();
+    s.get_global_func("fail.on")(Shape{0}, "unreported");
+    EXPECT_NE(message_of<RemoteError>([&] { s.shutdown(); }).find("unreported"), std::string::npos);
+    s.shutdown();  // again: nothing
+  }
+  Session s = make_session();
+  s.sync_all();
+}
+
+TEST(Misuse, is_a_usage_error_with_the_remedy) {
+  Session s = make_session();
+  auto echo = s.get_global_func("fail.echo");
+  EXPECT_NE(message_of<UsageError>([&] { s.sync_worker(workers()); }).find("expected 0 to"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([&] { s.sync_worker(-1); }).find("expected 0 to"), std::string::npos);
+  DRef r = echo(1);
+  EXPECT_THROW(r.debug_get_from_remote(-1), UsageError);
+  EXPECT_THROW(r.debug_get_from_remote(workers()), UsageError);
+  EXPECT_THROW(DRef().debug_get_from_remote(0), UsageError);
+  EXPECT_THROW(echo(DRef()), UsageError);
+  EXPECT_NE(message_of<UsageError>([&] { echo(Tensor::empty({70000}, kUInt8)); }).find("argument 1"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([&] { echo(1, 2, make_opaque(3)); }).find("argument 3"), std::string::npos);
+  EXPECT_THROW(s.allreduce(r, r, "median"), UsageError);
+  EXPECT_THROW(worker::id(), UsageError);
+  EXPECT_THROW(worker::world(), UsageError);
+  EXPECT_THROW(s.copy_to_worker_0(Tensor()), UsageError);
+  s.sync_all();
+  s.shutdown();
+  EXPECT_NE(message_of<UsageError>([&] { s.sync_all(); }).find("was shut down"), std::string::npos);
+  EXPECT_THROW(echo(1), UsageError);
+  EXPECT_THROW(r.debug_get_from_remote(0), UsageError);
+  EXPECT_THROW(ThreadedSession(0), UsageError);
+  EXPECT_THROW(ThreadedSession(3, 2), UsageError);
+}
+
+}  // namespace
