@@ -1,7 +1,12 @@
 // The ways to get a session, and tutti::run.
-#include <fmt/format.h>
+#include "control/launch.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 
 #include "control/builtins.h"
 #include "control/controller.h"
@@ -35,10 +40,15 @@ void check_shape(int num_workers, int num_groups, const char* what) {
     throw UsageError(fmt::format("{}: num_groups is {}, expected a divisor of num_workers ({})", what, num_groups, num_workers));
 }
 
-std::shared_ptr<detail::Controller> make(std::string kind, const detail::Controller::MakeChannel& channel,
-                                         std::function<void()> closed = {}) {
+std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
   register_builtins();
-  return std::make_shared<detail::Controller>(std::move(kind), channel, std::move(closed))->handle();
+  return std::make_shared<detail::Controller>(
+             kind,
+             [&](Exchange& exchange) {
+               return make_channel(kind, options.num_workers, options.num_groups, exchange, options.start_timeout);
+             },
+             std::move(closed))
+      ->handle();
 }
 
 std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, const char* what, Where where) {
@@ -55,13 +65,7 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
   if (!job().live_session.empty())
     throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what,
                                  job().live_session));
-  auto controller = make(
-      "mpi",
-      [&](Exchange& exchange) -> std::unique_ptr<Channel> {
-        if (!job().mpi) return std::make_unique<ThreadChannel>(Layout::one_node(1, 1), exchange);
-        return job().mpi->start_session(options.num_workers, options.num_groups, exchange, options.start_timeout);
-      },
-      [] { job().live_session.clear(); });
+  auto controller = make("mpi", options, [] { job().live_session.clear(); });
   job().live_session = fmt::format("{}:{}", where.file_name(), where.line());
   return controller;
 }
@@ -78,29 +82,33 @@ int run_controller(int argc, char** argv, const std::function<int(int, char**)>&
 
 }  // namespace
 
+std::unique_ptr<Channel> make_channel(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
+                                      std::chrono::milliseconds start_timeout) {
+  Layout layout = Layout::one_node(num_workers, num_groups);
+  if (name == "mpi" && job().mpi) return job().mpi->start_session(num_workers, num_groups, exchange, start_timeout);
+  // a job of one rank without MPI is a thread
+  if (name == "thread" || (name == "mpi" && num_workers == 1)) return std::make_unique<ThreadChannel>(layout, exchange);
+  if (name == "process") {
+    static std::atomic<uint64_t> sessions{0};
+    layout.session = ++sessions;
+    return std::make_unique<ProcessChannel>(layout, exchange, start_timeout);
+  }
+  throw UsageError(fmt::format("no control channel '{}' for {} workers here; expected thread, process or mpi", name, num_workers));
+}
+
 Session Session::create(SessionOptions options, Where where) {
   return Session(make_job_session(options, "Session::create", where));
 }
 
 ThreadedSession::ThreadedSession(int num_workers, int num_groups, Where) {
   check_shape(num_workers, num_groups, "ThreadedSession");
-  controller_ = make("thread", [&](Exchange& exchange) -> std::unique_ptr<Channel> {
-    return std::make_unique<ThreadChannel>(Layout::one_node(num_workers, num_groups), exchange);
-  });
+  controller_ = make("thread", {.num_workers = num_workers, .num_groups = num_groups});
 }
 
 ProcessSession::ProcessSession(int num_workers, int num_groups, Where where) {
   check_shape(num_workers, num_groups, "ProcessSession");
-  if (job().mpi) {
-    controller_ = make_job_session({.num_workers = num_workers, .num_groups = num_groups}, "ProcessSession", where);
-    return;
-  }
-  static std::atomic<uint64_t> sessions{0};
-  controller_ = make("process", [&](Exchange& exchange) -> std::unique_ptr<Channel> {
-    Layout layout = Layout::one_node(num_workers, num_groups);
-    layout.session = ++sessions;
-    return std::make_unique<ProcessChannel>(layout, exchange, SessionOptions{}.start_timeout);
-  });
+  const SessionOptions options{.num_workers = num_workers, .num_groups = num_groups};
+  controller_ = job().mpi ? make_job_session(options, "ProcessSession", where) : make("process", options);
 }
 
 SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_groups, std::string_view, int, Where where) {

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Sets tutti up on a fresh Debian or Ubuntu, builds it and runs an example on four ranks.
+#   launcher/quickstart.sh              install what is missing, build, run the digits example
+#   launcher/quickstart.sh test         the same, then the quick tests (< 10 minutes on two cores)
+#   launcher/quickstart.sh test --long  the long suite as well (full matrices, soaks)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+usage() { sed -n '2,5s/^# \{0,1\}//p' "launcher/quickstart.sh"; exit 2; }
+what=${1:-example} long=${2:-}
+case "$what $long" in "example "|"test "|"test --long") ;; *) usage ;; esac
+
+packages=(g++ meson ninja-build pkg-config libopenmpi-dev openmpi-bin libfmt-dev libgtest-dev zlib1g-dev)
+install_missing() {
+  local missing=() package run=
+  if ! command -v dpkg-query >/dev/null; then
+    echo "quickstart: not a Debian or Ubuntu; please install the counterparts of: ${packages[*]}" >&2
+    return
+  fi
+  for package in "${packages[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    if sudo -n true 2>/dev/null || { [ -t 0 ] && command -v sudo >/dev/null; }; then
+      run=sudo
+    else
+      echo "quickstart: packages are missing; run this, then start again:" >&2
+      echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+  fi
+  echo "== installing ${missing[*]}"
+  $run apt-get update -qq
+  $run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_missing
+build=${TUTTI_BUILD_DIR:-build}
+[ -f "$build/build.ninja" ] || meson setup "$build"
+ninja -C "$build"
+
+# what Open MPI wants before it runs as root, or with more ranks than cores
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+echo "== digits on 4 ranks: mpirun -n 4 $build/examples/digits"
+mpirun -n 4 "$build/examples/digits"
+[ "$what" = test ] || exit 0
+suites=(--suite quick)
+[ -z "$long" ] || suites+=(--suite long)
+exec tests/support/run_suites.sh "$build" "${suites[@]}"

@@ -1,0 +1,165 @@
+// Random command programs: calls, drops, collectives, groups, copies, injected exceptions. The same program gives equal
+// results and equal errors on threads and on the kind under test. TUTTI_TEST_PROGRAMS=n (200), TUTTI_TEST_SEED=n (1).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <regex>
+
+#include "support/session_kinds.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti_test;
+
+const bool registered = [] {
+  register_global_func("diff.value", [](int64_t x) { return x * 10 + worker::id(); });
+  register_global_func("diff.add", [](int64_t a, int64_t b) { return a + b; });
+  register_global_func("diff.tensor", [](int64_t n, int64_t x) {
+    Tensor t = Tensor::empty({n}, kInt64);
+    for (int64_t& v : t.values<int64_t>()) v = x++ + 1000 * worker::id();
+    return t;
+  });
+  register_global_func("diff.scale", [](const Tensor& t, int64_t factor) {
+    Tensor r = Tensor::like(t);
+    for (int64_t i = 0; i < t.element_count(); ++i)
+      r.values<int64_t>()[static_cast<size_t>(i)] = t.values<int64_t>()[static_cast<size_t>(i)] * factor;
+    return r;
+  });
+  register_global_func("diff.throw_on", [](int64_t mask, const std::string& text) {
+    if (mask >> worker::id() & 1) throw std::runtime_error(text);
+    return worker::id();
+  });
+  register_global_func("diff.two_collectives", [](int64_t mask, int64_t point, const Tensor& t) {
+    Tensor r = Tensor::like(t);
+    auto maybe_throw = [&](int64_t here) {
+      if (point == here && (mask >> worker::id() & 1)) throw std::logic_error("injected");
+    };
+    maybe_throw(0);
+    worker::group().allreduce(t, r);
+    maybe_throw(1);
+    worker::world().allreduce(r, r, ReduceOp::kMax);
+    maybe_throw(2);
+    return r;
+  });
+  return true;
+}();
+
+constexpr int64_t kElements = 24;  // divides by 1, 2, 3, 4 and 8 workers
+
+class Program {
+ public:
+  Program(Session session, unsigned seed) : s_(std::move(session)), random_(seed) {}
+
+  std::vector<std::string> run(int steps) {
+    ints_.push_back(s_.get_global_func("diff.value")(1));
+    tensors_.push_back(s_.get_global_func("diff.tensor")(kElements, 5));
+    for (int i = 0; i < steps; ++i) step();
+    sync();
+    s_.shutdown();
+    return trace_;
+  }
+
+ private:
+  int64_t pick(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  DRef& some(std::vector<DRef>& of) { return of[static_cast<size_t>(pick(std::ssize(of)))]; }
+
+  void step() {
+    const bool in_group = pick(2) == 0;
+    const char* ops[] = {"sum", "min", "max", "prod", "avg"};
+    switch (pick(18)) {
+      case 0: ints_.push_back(s_.get_global_func("diff.value")(pick(100))); return;
+      case 1: ints_.push_back(s_.get_global_func("diff.add")(some(ints_), some(ints_))); return;
+      case 2: tensors_.push_back(s_.get_global_func("diff.tensor")(kElements, pick(100))); return;
+      case 3: tensors_.push_back(s_.get_global_func("diff.scale")(some(tensors_), pick(5))); return;
+      case 4:
+      case 5: s_.allreduce(some(tensors_), some(tensors_), ops[pick(5)], in_group); return;
+      case 6: tensors_.push_back(s_.broadcast(numbers())); return;
+      case 7: s_.broadcast_from_worker0(some(tensors_), some(tensors_), in_group); return;
+      case 8: s_.all_to_all(some(tensors_), some(tensors_), in_group); return;
+      case 9: s_.copy_to_worker_0(numbers(), some(tensors_)); return;
+      case 10: {
+        const int n = in_group ? s_.num_workers() / s_.num_groups() : s_.num_workers();
+        DRef part = s_.empty({kElements / n}, kInt64);
+        s_.scatter(numbers().reshape({n, kElements / n}), part, in_group);
+        s_.allgather(part, some(tensors_), in_group);
+        return;
+      }
+      case 11:
+        if (ints_.size() > 1) ints_.erase(ints_.begin() + pick(std::ssize(ints_)));
+        if (tensors_.size() > 1) tensors_.erase(tensors_.begin() + pick(std::ssize(tensors_)));
+        return;
+      case 12: s_.get_global_func("diff.throw_on")(pick(1 << s_.num_workers()), "text " + std::to_string(pick(3))); return;
+      case 13: tensors_.push_back(s_.get_global_func("diff.two_collectives")(pick(1 << s_.num_workers()), pick(4), some(tensors_))); return;
+      case 14: ints_.push_back(s_.get_global_func("diff.add")(some(ints_), some(tensors_))); return;  // wrong type
+      case 15: s_.barrier(in_group); return;
+      default: read(); return;
+    }
+  }
+
+  Tensor numbers() {
+    Tensor t = Tensor::empty({kElements}, kInt64);
+    for (int64_t& v : t.values<int64_t>()) v = pick(50);
+    return t;
+  }
+
+  /// Errors are collected by sync_all only; then any register may be read.
+  void read() {
+    sync();
+    const int worker = static_cast<int>(pick(s_.num_workers()));
+    DRef& ref = pick(2) ? some(ints_) : some(tensors_);
+    try {
+      const Value value = ref.debug_get_from_remote(worker);
+      std::string text = to_string(value);
+      if (value.kind() == Value::Kind::kTensor)
+        for (int64_t v : value.as<Tensor>().values<int64_t>()) text += " " + std::to_string(v);
+      trace_.push_back(text);
+    } catch (const RemoteError&) {
+      trace_.push_back("lost");
+    }
+  }
+
+  void sync() {
+    try {
+      s_.sync_all();
+      trace_.push_back("ok");
+    } catch (const RemoteError& error) {
+      std::vector<std::string> lines;
+      for (const WorkerFailure& f : error.failures())
+        // of several origins a collective's victims may have seen any: its number is not compared
+        lines.push_back(std::to_string(f.worker) + " " + std::to_string(f.seq) + " " + f.function + " " + f.kind + " " +
+                        std::regex_replace(f.message, std::regex("command [0-9]+ failed"), "command # failed"));
+      std::sort(lines.begin(), lines.end());
+      for (auto& line : lines) trace_.push_back(line);
+    }
+  }
+
+  Session s_;
+  std::mt19937 random_;
+  std::vector<DRef> ints_, tensors_;
+  std::vector<std::string> trace_;
+};
+
+int64_t number(const char* name, int64_t fallback) {
+  const char* text = std::getenv(name);
+  return text ? std::atoll(text) : fallback;
+}
+
+TEST(Differential, random_programs_behave_alike_on_every_kind) {
+  const auto first = static_cast<unsigned>(number("TUTTI_TEST_SEED", 1)), programs = static_cast<unsigned>(number("TUTTI_TEST_PROGRAMS", 200));
+  size_t failures_seen = 0, lost_seen = 0;
+  for (unsigned seed = first; seed < first + programs; ++seed) {
+    const auto choices = group_counts();
+    const int groups = choices[seed % choices.size()];
+    const auto expected = Program(ThreadedSession(workers(), groups), seed).run(40);
+    const auto got = Program(make_session(groups), seed).run(40);
+    ASSERT_EQ(got, expected) << "seed " << seed << " on " << kind();
+    for (const auto& line : got) failures_seen += line.find("injected") != std::string::npos, lost_seen += line == "lost";
+  }
+  // the programs do exercise what they are for
+  EXPECT_GT(failures_seen, programs / 20);
+  EXPECT_GT(lost_seen, programs / 50);
+}
+
+}  // namespace

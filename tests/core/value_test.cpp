@@ -1,0 +1,70 @@
+#include "tutti/value.h"
+
+#include <gtest/gtest.h>
+
+#include "core/wire.h"
+#include "support/session_kinds.h"
+#include "tutti/function.h"
+
+namespace {
+
+using namespace tutti;
+using tutti_test::message_of;
+
+TEST(Value, converts_only_what_loses_nothing) {
+  EXPECT_EQ(Value(3).as<double>(), 3.0);
+  EXPECT_EQ(Value(3).as<int8_t>(), 3);
+  EXPECT_THROW(Value(300).as<int8_t>(), UsageError);
+  EXPECT_THROW(Value(-1).as<uint32_t>(), UsageError);
+  EXPECT_THROW(Value(3.0).as<int>(), UsageError);
+  EXPECT_THROW(Value(true).as<int>(), UsageError);
+  EXPECT_THROW(Value(1).as<bool>(), UsageError);
+  EXPECT_THROW(Value(UINT64_MAX), UsageError);
+  EXPECT_NE(message_of<UsageError>([] { Value("x").as<Tensor>(); }).find("expected Tensor, got str 'x'"), std::string::npos);
+}
+
+TEST(Value, round_trips_on_the_wire) {
+  const std::vector<Value> values = {Value(), false, INT64_MIN, 1e300, std::string("a\0b", 3), Bytes(3), Shape{-1, 2}, kBool, cuda(1),
+                                     List{List{}, List{1, "x"}}, Tensor::from<int64_t>({1, 2, 3}), Tensor::empty({0, 2}, kInt8)};
+  for (const Value& value : values) {
+    Writer out;
+    encode(out, value);
+    Reader in(out.bytes());
+    EXPECT_EQ(decode_value(in), value) << to_string(value);
+    EXPECT_TRUE(in.done());
+    for (size_t cut = 0; cut < out.bytes().size(); ++cut) {  // no prefix decodes, none is believed
+      Reader part(std::span(out.bytes()).first(cut));
+      EXPECT_THROW(decode_value(part), WireError) << to_string(value) << " cut at " << cut;
+    }
+  }
+}
+
+TEST(Value, says_why_it_cannot_travel) {
+  EXPECT_EQ(why_not_encodable(List{1, "x"}, 0, 0), "");
+  EXPECT_NE(why_not_encodable(make_opaque(1), 0, 0), "");
+  EXPECT_NE(why_not_encodable(List{make_function("f", [] {})}, 0, 0), "");
+  EXPECT_NE(why_not_encodable(RegisterRef{1, 2}, 3, 0), "");
+  EXPECT_EQ(why_not_encodable(RegisterRef{3, 2}, 3, 0), "");
+  EXPECT_NE(why_not_encodable(Tensor::empty({2}, kInt8), 0, 1), "");
+}
+
+TEST(Function, deduces_types_and_reports_the_first_wrong_argument) {
+  const Function f = make_function("my.f", [](int64_t a, double b, const std::string& c, const Tensor&) { return c + std::to_string(a + static_cast<int64_t>(b)); });
+  const Tensor t = Tensor::empty({1}, kInt8);
+  EXPECT_EQ(f(List{1, 2, "x", t}), Value("x3"));
+  EXPECT_EQ(message_of<UsageError>([&] { f(List{1, "no", 3, t}); }), "my.f: argument 2: expected float, got str 'no'");
+  EXPECT_EQ(message_of<UsageError>([&] { f(List{1}); }), "my.f: expected 4 arguments, got 1");
+  EXPECT_EQ(make_function("g", [](Args args) { return static_cast<int>(args.size()); })(List{1, 2, 3}), Value(3));
+  EXPECT_TRUE(make_function("h", [] {})(List{}).is_none());
+}
+
+TEST(Registry, names_are_unique_unless_overridden) {
+  register_global_func("value_test.f", [] { return 1; });
+  EXPECT_THROW(register_global_func("value_test.f", [] { return 2; }), UsageError);
+  register_global_func("value_test.f", [] { return 3; }, {.override_existing = true});
+  EXPECT_EQ(get_global_func("value_test.f")(List{}), Value(3));
+  EXPECT_FALSE(find_global_func("value_test.g"));
+  EXPECT_NE(message_of<UsageError>([] { get_global_func("value_tesd.f"); }).find("value_test.f"), std::string::npos);
+}
+
+}  // namespace
