@@ -39,8 +39,7 @@ build=${TUTTI_BUILD_DIR:-build}
 [ -f "$build/build.ninja" ] || meson setup "$build"
 ninja -C "$build"
 
-# what Open MPI wants before it runs as root, or with more ranks than cores
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+. tests/support/mpi_env.sh
 echo "== digits on 4 ranks: mpirun -n 4 $build/examples/digits"
 mpirun -n 4 "$build/examples/digits"
 [ "$what" = test ] || exit 0

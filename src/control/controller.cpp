@@ -401,7 +401,7 @@ void Controller::close() noexcept try {
     flusher_.join();
   }
   if (over_) return;
-  try {
+  if (lost_.empty()) try {
     shutdown({}, Where::current());
   } catch (const RemoteError& error) {
     log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());

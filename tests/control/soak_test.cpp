@@ -1,0 +1,81 @@
+// Again and again: memory, descriptors and threads end where they began. TUTTI_TEST_SOAK=n divides the counts by n.
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "support/session_kinds.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti_test;
+
+const bool registered = register_global_func("soak.add", [](int64_t a, int64_t b) { return a + b; });
+
+int scaled(int count) {
+  const char* text = std::getenv("TUTTI_TEST_SOAK");
+  return std::max(1, count / (text ? std::atoi(text) : 1));
+}
+
+int entries(const char* path) {
+  DIR* dir = opendir(path);
+  int n = 0;
+  while (readdir(dir)) ++n;
+  closedir(dir);
+  return n;
+}
+
+int64_t resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::atoll(line.c_str() + 6);
+  return 0;
+}
+
+struct Usage {
+  int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task"), mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    int n = 0;
+    for (std::string line; std::getline(maps, line);) n += line.find("tutti") != std::string::npos;
+    return n;
+  }();
+  int64_t kib = resident_kib();
+};
+
+/// Runs `once` a few times to warm up, then n times; nothing may have grown.
+template <class F>
+void expect_steady(int n, int warm_up, F once) {
+  for (int i = 0; i < warm_up; ++i) once();
+  const Usage before;
+  for (int i = 0; i < n; ++i) once();
+  const Usage after;
+  EXPECT_EQ(after.descriptors, before.descriptors);
+  EXPECT_EQ(after.threads, before.threads);
+  EXPECT_EQ(after.mappings, before.mappings);
+  EXPECT_LE(after.kib, before.kib + 4096) << n << " rounds";
+}
+
+void use(Session s) {
+  DRef src = s.broadcast(Tensor::full<float>({1000}, 1)), dst = s.empty({1000}, kFloat32);
+  s.allreduce(src, dst, "sum", false);
+  s.sync_all();
+}
+
+TEST(Soak, a_million_calls_with_dropped_results) {
+  Session s = make_session();
+  auto add = s.get_global_func("soak.add");
+  const int n = scaled(1000000) / 10;
+  expect_steady(10, 2, [&] {
+    for (int i = 0; i < n; ++i) add(i, 1);
+    s.sync_all();
+  });
+}
+
+TEST(Soak, sessions_one_after_another) {
+  const int n = scaled(kind() == "thread" ? 10000 : 200);
+  expect_steady(n, 20, [] { use(make_session()); });
+}
+
+}  // namespace

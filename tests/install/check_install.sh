@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# check_install.sh BUILD_DIR: meson install into an empty prefix; a program outside the tree builds with pkg-config and runs.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tests/support/mpi_env.sh"
+build=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+DESTDIR=$work/root meson install -C "$build" --no-rebuild --quiet
+pc=$(find "$work/root" -name tutti.pc)
+export PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$work/root
+cp "$root/examples/hello.cpp" "$work/"
+for compiler in g++ clang++; do
+  command -v $compiler >/dev/null || continue
+  # shellcheck disable=SC2046
+  $compiler "$work/hello.cpp" $(pkg-config --cflags --libs tutti) -o "$work/hello"
+  lib=$(dirname "$(find "$work/root" -name 'libtutti.so')")
+  [ "$(LD_LIBRARY_PATH=$lib mpirun -n 2 "$work/hello" | wc -l)" = 2 ]
+  echo "$compiler: fine"
+done
