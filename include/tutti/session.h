@@ -6,12 +6,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tutti/value.h"
+#include "tutti/where.h"
 #include "tutti/worker.h"
 
 namespace tutti {
@@ -21,7 +21,6 @@ class Controller;
 struct DRefState;
 }  // namespace detail
 
-using Where = std::source_location;
 using Timeout = std::optional<std::chrono::milliseconds>;  ///< nothing: no limit of the caller's
 
 /// The controller's counted handle to a register that exists on every worker. Cheap to copy; the last copy frees the
@@ -45,7 +44,7 @@ class DRef {
   std::shared_ptr<detail::DRefState> state_;
 };
 
-/// A value and the line that wrote it (a parameter pack leaves no room for a defaulted source_location).
+/// A value and the line that wrote it (a parameter pack leaves no room for a defaulted Where).
 struct LocatedValue {
   template <class T>
   LocatedValue(T&& v, Where where = Where::current())  // NOLINT: converts on purpose

@@ -120,8 +120,8 @@ void Controller::flush_loop() {
 }
 
 uint32_t Controller::site(Where where) {
-  auto [it, is_new] = site_ids_.try_emplace({where.file_name(), where.line()}, static_cast<uint32_t>(sites_.size()));
-  if (is_new) sites_.push_back(where.line() ? fmt::format("{}:{}", where.file_name(), where.line()) : "");
+  auto [it, is_new] = site_ids_.try_emplace({where.file, where.line}, static_cast<uint32_t>(sites_.size()));
+  if (is_new) sites_.push_back(where.line ? fmt::format("{}:{}", where.file, where.line) : "");
   return it->second;
 }
 
@@ -247,7 +247,7 @@ void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point 
       if (Clock::now() >= deadline)
         throw TimeoutError(fmt::format("[controller {}] {} at {}:{}: the limit has passed, command {} of {} is finished everywhere; "
                                        "calling again waits again",
-                                       host_name(), what, where.file_name(), where.line(), channel_->finished(), seq_));
+                                       host_name(), what, where.file, where.line, channel_->finished(), seq_));
     }
   } catch (const TransportError& error) {
     lost_ = error.what();

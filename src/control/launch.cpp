@@ -66,7 +66,7 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
     throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what,
                                  job().live_session));
   auto controller = make("mpi", options, [] { job().live_session.clear(); });
-  job().live_session = fmt::format("{}:{}", where.file_name(), where.line());
+  job().live_session = fmt::format("{}:{}", where.file, where.line);
   return controller;
 }
 

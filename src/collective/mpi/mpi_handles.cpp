@@ -14,14 +14,14 @@ bool mpi_usable() {
   return initialised && !finalised;
 }
 
-void check_mpi(int code, const char* call, std::source_location where) {
+void check_mpi(int code, const char* call, Where where) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "?";
   int length = 0, rank = -1;
   MPI_Error_string(code, text, &length);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   throw TransportError(fmt::format("[rank {} {}] {} failed at {}:{}: {}; the session is over", rank, host_name(), call,
-                                   where.file_name(), where.line(), text));
+                                   where.file, where.line, text));
 }
 
 void MpiCommTraits::free(MPI_Comm comm) noexcept {

@@ -3,14 +3,13 @@
 
 #include <mpi.h>
 
-#include <source_location>
-
 #include "core/handle.h"
+#include "tutti/where.h"
 
 namespace tutti {
 
 /// @throws TransportError  the call failed: names it, MPI's text, rank and host
-void check_mpi(int code, const char* call, std::source_location where = std::source_location::current());
+void check_mpi(int code, const char* call, Where where = Where::current());
 bool mpi_usable();  ///< initialised and not finalised
 
 struct MpiCommTraits {
