@@ -49,10 +49,10 @@ std::vector<std::byte> framed(std::span<const std::byte> payload) {
   return std::move(out.bytes());
 }
 
-std::optional<std::vector<std::byte>> FrameReader::poll(ByteRing& ring, size_t reader) {
+std::optional<std::vector<std::byte>> FrameReader::poll(const std::function<size_t(std::span<std::byte>)>& read) {
   for (;;) {
     if (have_ < sizeof header_) {
-      const size_t n = ring.read_some(reader, std::span(header_).subspan(have_));
+      const size_t n = read(std::span(header_).subspan(have_));
       if (n == 0) return std::nullopt;
       have_ += n;
       if (have_ < sizeof header_) continue;
@@ -63,7 +63,7 @@ std::optional<std::vector<std::byte>> FrameReader::poll(ByteRing& ring, size_t r
     if (payload_.size() < length_) {
       const size_t before = payload_.size();
       payload_.resize(static_cast<size_t>(std::min<uint64_t>(length_, before + kGrowth)));
-      const size_t n = ring.read_some(reader, std::span(payload_).subspan(before));
+      const size_t n = read(std::span(payload_).subspan(before));
       payload_.resize(before + n);
       if (payload_.size() < length_) {
         if (n == 0) return std::nullopt;

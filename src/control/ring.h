@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,8 +37,12 @@ std::vector<std::byte> framed(std::span<const std::byte> payload);
 /// Puts frames together from pieces. A length is believed only as far as bytes have come.
 class FrameReader {
  public:
-  /// Takes what the ring has; a frame when one is whole.  @throws WireError  the length is impossible
-  std::optional<std::vector<std::byte>> poll(ByteRing& ring, size_t reader);
+  /// Takes what `read` (fills a span, returns how much) has; a frame when one is whole.
+  /// @throws WireError  the length is impossible
+  std::optional<std::vector<std::byte>> poll(const std::function<size_t(std::span<std::byte>)>& read);
+  std::optional<std::vector<std::byte>> poll(ByteRing& ring, size_t reader) {
+    return poll([&](std::span<std::byte> to) { return ring.read_some(reader, to); });
+  }
 
  private:
   std::byte header_[8];

@@ -12,6 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kAwake = 200us;    // how long to yield after the last work before sleeping
+constexpr size_t kMostSending = 64;  // messages under way before a leader holds back
 constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
 
 }  // namespace
@@ -22,7 +23,6 @@ Leader::Leader(Segment& segment, int node, MPI_Comm control)
       is_root_(node == 0),
       control_(control),
       ring_(segment.commands()),
-      frames_(segment.workers().size()),
       arrival_versions_(segment.workers().size(), 0) {
   // a binomial tree over the nodes: the parent clears the lowest bit
   const int num_nodes = segment.layout().num_nodes();
@@ -147,12 +147,7 @@ void Leader::handle(std::span<const std::byte> message) {
       return;
     case Kind::kReply:
       if (!is_root_) return send(parent_, Kind::kReply, body);
-      {
-        std::lock_guard lock(mutex_);
-        inbox_.emplace_back(body.begin(), body.end());
-      }
-      segment_.header().controller.ring();
-      return;
+      return take_reply(in.get<int32_t>(), body.subspan(sizeof(int32_t)));
     case Kind::kProgress: {
       const auto rank = in.get<int32_t>();
       for (Child& child : children_)
@@ -184,6 +179,21 @@ void Leader::handle(std::span<const std::byte> message) {
   }
 }
 
+/// Replies come as pieces of each worker's stream, so that one of any size passes.
+void Leader::take_reply(int32_t worker, std::span<const std::byte> piece) {
+  auto read = [&](std::span<std::byte> to) {
+    const size_t n = std::min(to.size(), piece.size());
+    std::copy_n(piece.begin(), n, to.begin());
+    piece = piece.subspan(n);
+    return n;
+  };
+  while (auto frame = frames_[worker].poll(read)) {
+    std::lock_guard lock(mutex_);
+    inbox_.push_back(std::move(*frame));
+  }
+  segment_.header().controller.ring();
+}
+
 bool Leader::forward_commands() {
   bool worked = false;
   if (is_root_) {
@@ -210,11 +220,21 @@ bool Leader::forward_replies() {
   bool worked = false;
   for (size_t i = 0; i < replies_.size(); ++i) {
     if (!replies_[i].readable(0)) continue;
-    while (auto frame = frames_[i].poll(replies_[i], 0)) send(parent_, Kind::kReply, *frame);
+    if (sending_.size() > kMostSending) break;  // a slow link: the worker waits for space
+    std::vector<std::byte> piece(Segment::kReplyBytes);
+    piece.resize(replies_[i].read_some(0, piece));
+    Writer body;
+    body.put(segment_.workers()[i]);
+    body.raw(piece.data(), piece.size());
+    send(parent_, Kind::kReply, body.bytes());
     segment_.slot(segment_.workers()[i]).reply_space.ring();
     worked = true;
   }
   return worked;
+}
+
+bool Leader::has_replies() const {
+  return std::any_of(replies_.begin(), replies_.end(), [](const ByteRing& ring) { return ring.readable(0); });
 }
 
 uint64_t Leader::consumed_here() {
@@ -237,7 +257,7 @@ bool Leader::forward_progress() {
   }
   const bool worked = forward_replies();
   const bool overdue = finished != sent_finished_ || consumed - sent_consumed_ > kWindow / 8;
-  if (!overdue || sending_.size() > 64) return worked;
+  if (!overdue || sending_.size() > kMostSending || has_replies()) return worked;
   Writer body;
   body.put(static_cast<int32_t>(segment_.layout().leader_of(node_)));
   body.put(finished);

@@ -71,6 +71,8 @@ class Leader {
   void send(int rank, Kind kind, std::span<const std::byte> body);
   void to_root(Kind kind, const Writer& body);
   uint64_t consumed_here();
+  bool has_replies() const;
+  void take_reply(int32_t worker, std::span<const std::byte> piece);
 
   Segment& segment_;
   int node_;
@@ -80,7 +82,7 @@ class Leader {
   std::vector<Child> children_;
   ByteRing ring_;
   std::vector<ByteRing> replies_;
-  std::vector<FrameReader> frames_;
+  std::map<int32_t, FrameReader> frames_;  // root: by worker of another node
   std::vector<uint64_t> arrival_versions_;
   std::deque<std::byte> backlog_;  // commands that the node's ring has no space for yet
   std::list<Sending> sending_;
