@@ -127,8 +127,9 @@ class Program {
     } catch (const RemoteError& error) {
       std::vector<std::string> lines;
       for (const WorkerFailure& f : error.failures())
-        // of several origins a collective's victims may have seen any: its number is not compared
-        lines.push_back(std::to_string(f.worker) + " " + std::to_string(f.seq) + " " + f.function + " " + f.kind + " " +
+        // command numbers are not compared: an idle controller's flush takes one, and of several origins a collective's
+        // victims may have seen any
+        lines.push_back(std::to_string(f.worker) + " " + f.function + " " + f.kind + " " +
                         std::regex_replace(f.message, std::regex("command [0-9]+ failed"), "command # failed"));
       std::sort(lines.begin(), lines.end());
       for (auto& line : lines) trace_.push_back(line);
