@@ -326,6 +326,29 @@ TEST(Session, init_ccl_by_name_and_again) {
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("mpi,local"), std::string::npos);
 }
 
+TEST(Session, calls_that_overlap_in_time_are_refused) {
+  Session s = make_session();
+  s.get_global_func("test.sleep_ms")(300);
+  std::thread other([&] { s.sync_all(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_NE(message_of<UsageError>([&] { s.sync_all(); }).find("overlap in time"), std::string::npos);
+  other.join();
+  s.sync_all();
+}
+
+TEST(Session, drefs_may_be_dropped_on_any_thread) {
+  Session s = make_session();
+  auto echo = s.get_global_func("test.echo");
+  for (int round = 0; round < 20; ++round) {
+    std::vector<DRef> refs;
+    for (int i = 0; i < 100; ++i) refs.push_back(echo(i));
+    std::thread other([dropped = std::move(refs)]() mutable { dropped.clear(); });
+    for (int i = 0; i < 100; ++i) echo(i);
+    other.join();
+  }
+  EXPECT_EQ(echo(5).debug_get_from_remote(workers() - 1), Value(5));
+}
+
 TEST(SessionKinds, overlapping_threaded_sessions) {
   ThreadedSession a(2), b(3);
   DRef x = a.get_global_func("test.worker_id")(), y = b.get_global_func("test.worker_id")();

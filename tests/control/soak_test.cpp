@@ -1,6 +1,7 @@
 // Again and again: memory, descriptors and threads end where they began. TUTTI_TEST_SOAK=n divides the counts by n.
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <mpi.h>
 
 #include <cstdio>
 #include <fstream>
@@ -13,6 +14,26 @@ using namespace tutti;
 using namespace tutti_test;
 
 const bool registered = register_global_func("soak.add", [](int64_t a, int64_t b) { return a + b; });
+
+/// A number that grows when MPI communicators are left behind; the lowest free handle, as Fortran sees it.
+const bool handles_registered = register_global_func("soak.mpi_handle", [] {
+  int usable = 0;
+  MPI_Initialized(&usable);
+  if (!usable) return 0;
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_SELF, &copy);
+  const int handle = MPI_Comm_c2f(copy);
+  MPI_Comm_free(&copy);
+  return handle;
+});
+
+std::vector<Value> mpi_handles() {
+  Session s = make_session();
+  DRef handle = s.get_global_func("soak.mpi_handle")();
+  std::vector<Value> all;
+  for (int w = 0; w < s.num_workers(); ++w) all.push_back(handle.debug_get_from_remote(w));
+  return all;
+}
 
 int scaled(int count) {
   const char* text = std::getenv("TUTTI_TEST_SOAK");
@@ -75,7 +96,9 @@ TEST(Soak, a_million_calls_with_dropped_results) {
 
 TEST(Soak, sessions_one_after_another) {
   const int n = scaled(kind() == "thread" ? 10000 : 200);
+  const auto handles = mpi_handles();
   expect_steady(n, 20, [] { use(make_session()); });
+  EXPECT_EQ(mpi_handles(), handles);
 }
 
 }  // namespace
