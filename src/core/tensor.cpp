@@ -39,7 +39,8 @@ Shape row_major_strides(const Shape& shape) {
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= std::max<int64_t>(shape[i], 1);
+    // overflows only beside an extent of 0: there are no elements to find then
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(shape[i], 1), &stride)) stride = 0;
   }
   return strides;
 }
@@ -125,10 +126,11 @@ void* Tensor::base() const { return storage_ ? storage_->memory : nullptr; }
 void* Tensor::data() const { return storage_ ? static_cast<char*>(storage_->memory) + byte_offset_ : nullptr; }
 
 bool Tensor::is_contiguous() const {
+  if (count_ == 0) return true;
   int64_t stride = 1;
   for (size_t i = shape_.size(); i-- > 0;) {
-    if (shape_[i] != 1 && strides_[i] != stride && count_ > 0) return false;
-    stride *= std::max<int64_t>(shape_[i], 1);
+    if (shape_[i] != 1 && strides_[i] != stride) return false;
+    stride *= shape_[i];
   }
   return true;
 }

@@ -18,6 +18,7 @@ TEST(Tensor, is_row_major_and_aligned) {
   EXPECT_TRUE(t.is_contiguous());
   EXPECT_EQ(Tensor::empty({}, kInt8).element_count(), 1);
   EXPECT_EQ(Tensor::empty({0, 5}, kInt8).element_count(), 0);
+  EXPECT_TRUE(Tensor::empty({0, int64_t{1} << 40, int64_t{1} << 40}, kInt8).is_contiguous());
 }
 
 TEST(Tensor, views_share_memory_and_keep_strides_and_offset) {
