@@ -107,7 +107,7 @@ class Session {
   void init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids = {}, Where where = Where::current());
 
   /// Without remote_array: a new register, filled at call time. With it: asynchronous, host_array must not change
-  /// before a sync. Shapes and dtypes as in Tensor::copy_from.
+  /// before a sync (TUTTI_CHECK_HOST_ARRAYS=1 checks). Shapes and dtypes as in Tensor::copy_from.
   DRef copy_to_worker_0(const Tensor& host_array, const DRef& remote_array = {}, Where where = Where::current());
   /// Asynchronous: host_array is filled after the next sync of worker 0.
   void copy_from_worker_0(const Tensor& host_array, const DRef& remote_array, Where where = Where::current());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "control/host_array.h"
 #include "core/env.h"
 #include "core/log.h"
 
@@ -212,7 +213,7 @@ void Controller::copy(Action action, const Tensor& host, const DRef& remote, Whe
   Turn turn(*this);
   check_host(host, to_string(action));
   Command command{.action = action, .reg = register_of(remote, to_string(action))};
-  command.token = exchange_.put(host);
+  command.token = exchange_.put(action == Action::kCopyToWorker0 ? pack_host_array(host) : Value(host));
   issue(command, where);
 }
 

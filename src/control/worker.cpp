@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "control/host_array.h"
 #include "core/env.h"
 #include "core/log.h"
 #include "tutti/function.h"
@@ -215,7 +216,7 @@ void Worker::copy_on_worker0(const Command& command) {
   const auto* remote = std::get_if<Tensor>(&slot.value.data());
   if (!remote) throw UsageError(fmt::format("the register holds {}, expected a Tensor", to_string(slot.value)));
   if (command.action == Action::kCopyToWorker0) {
-    remote->copy_from(host.as<Tensor>());
+    remote->copy_from(unpack_host_array(host));
     remote->clear_poison();
   } else {
     if (const auto* poison = remote->poisoned())

@@ -1,6 +1,8 @@
 // The failure protocol of docs/design.md on every kind of session: skip until acknowledged, poison, fold, go on.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <set>
 #include <thread>
 
@@ -13,6 +15,8 @@ using namespace tutti_test;
 
 enum class Point { kBefore, kBetween, kAfter };
 
+std::atomic<bool> worker_0_may_go_on{true};  // worker 0 lives in the controller's process
+
 const bool registered = [] {
   register_global_func("fail.on", [](const Shape& workers, const std::string& text) {
     for (int64_t w : workers)
@@ -23,6 +27,9 @@ const bool registered = [] {
     if (on == worker::id()) throw 42;  // NOLINT: not a std::exception, on purpose
   });
   register_global_func("fail.two_args", [](int64_t a, const std::string& b) { return std::to_string(a) + b; });
+  register_global_func("fail.hold_worker_0", [] {
+    while (worker::id() == 0 && !worker_0_may_go_on) std::this_thread::yield();
+  });
   register_global_func("fail.echo", [](const Value& v) { return v; });
   // two allreduces; the given workers throw before, between or after them
   register_global_func("fail.collectives", [](const Shape& workers, int point, const Tensor& a, const Tensor& b) {
@@ -267,6 +274,25 @@ TEST(Failure, unknown_functions_and_wrong_arguments) {
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("not a std::exception"), std::string::npos);
   s.call_packed(s.copy_to_worker_0(floats({1})));
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected a function"), std::string::npos);
+  expect_usable(s);
+}
+
+TEST(Failure, a_host_array_changed_before_its_copy_is_found_in_check_mode) {
+  Session s = make_session();
+  DRef remote = s.empty({3}, kFloat32);
+  Tensor host = floats({1, 2, 3});
+  setenv("TUTTI_CHECK_HOST_ARRAYS", "1", 1);
+  s.copy_to_worker_0(host, remote);
+  s.sync_all();
+  worker_0_may_go_on = false;
+  s.get_global_func("fail.hold_worker_0")();
+  s.copy_to_worker_0(host, remote);
+  host.values<float>()[1] = 7;
+  worker_0_may_go_on = true;
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("host_array has changed"), std::string::npos);
+  unsetenv("TUTTI_CHECK_HOST_ARRAYS");
+  s.copy_to_worker_0(host, remote);
+  EXPECT_EQ(remote.debug_get_from_remote(0), Value(host));
   expect_usable(s);
 }
 
