@@ -33,17 +33,17 @@ class Tensor {
                      Device device = cpu());
   /// A copy of `values`, of the given shape (default: 1-d).  @throws UsageError  the counts differ
   template <class T>
-  static Tensor from(std::span<const T> values, Shape shape = {}) {
-    return copy_of(values.data(), static_cast<int64_t>(values.size()), dtype_of<T>(), std::move(shape));
+  static Tensor from(std::span<const T> values, const Shape& shape = {}) {
+    return copy_of(values.data(), static_cast<int64_t>(values.size()), dtype_of<T>(), shape);
   }
   template <class T>
-  static Tensor from(std::initializer_list<T> values, Shape shape = {}) {
-    return from(std::span<const T>(values.begin(), values.size()), std::move(shape));
+  static Tensor from(std::initializer_list<T> values, const Shape& shape = {}) {
+    return from(std::span<const T>(values.begin(), values.size()), shape);
   }
   /// All elements `value`.
   template <class T>
-  static Tensor full(Shape shape, T value) {
-    Tensor t = empty(std::move(shape), dtype_of<T>());
+  static Tensor full(const Shape& shape, T value) {
+    Tensor t = empty(shape, dtype_of<T>());
     for (T& x : t.values<T>()) x = value;
     return t;
   }

@@ -24,7 +24,7 @@ Value pack_host_array(const Tensor& host) {
 Tensor unpack_host_array(const Value& packed) {
   const auto* checked = std::get_if<List>(&packed.data());
   if (!checked) return packed.as<Tensor>();
-  const auto host = (*checked)[0].as<Tensor>();
+  auto host = (*checked)[0].as<Tensor>();
   if (hash(host) != (*checked)[1].as<int64_t>())
     throw UsageError("host_array has changed since copy_to_worker_0; leave it alone until a sync of worker 0");
   return host;

@@ -65,7 +65,7 @@ void Session::shutdown(Timeout timeout, Where where) { controller().shutdown(tim
 
 DRef Session::broadcast(const Tensor& src, const DRef& dst, bool /*in_group: every group is filled either way*/, Where where) {
   const DRef on_worker0 = copy_to_worker_0(src, {}, where);
-  const DRef result = dst ? dst : empty(src.shape(), src.dtype(), {}, false, true, where);
+  DRef result = dst ? dst : empty(src.shape(), src.dtype(), {}, false, true, where);
   broadcast_from_worker0(on_worker0, result, false, where);
   return result;
 }
@@ -76,7 +76,7 @@ DRef Session::scatter(const Tensor& src, const DRef& dst, bool in_group, Where w
     throw UsageError(fmt::format("scatter: src has shape {}, expected shape[0] == {} ({})", to_string(src.shape()), parts,
                                  in_group ? "the group's size" : "num_workers"));
   const DRef on_worker0 = copy_to_worker_0(src, {}, where);
-  const DRef result = dst ? dst : empty(Shape(src.shape().begin() + 1, src.shape().end()), src.dtype(), {}, false, true, where);
+  DRef result = dst ? dst : empty(Shape(src.shape().begin() + 1, src.shape().end()), src.dtype(), {}, false, true, where);
   if (in_group && num_groups() > 1) call_builtin("scatter_to_groups", {on_worker0, result}, where);
   else scatter_from_worker0(on_worker0, result, false, where);
   return result;

@@ -94,7 +94,7 @@ class Reader {
 };
 
 /// Largest tensor that may be an argument.
-inline constexpr int64_t kMaxTensorArgument = 64 * 1024;
+inline constexpr int64_t kMaxTensorArgument = int64_t{64} * 1024;
 
 /// Why the value has no wire form, or an empty string. `session`: whose registers are fine (0: none).
 std::string why_not_encodable(const Value& value, uint64_t session, int64_t most_tensor_bytes);

@@ -207,7 +207,7 @@ bool Leader::forward_commands() {
     return true;
   }
   while (!backlog_.empty() && ring_.space() > 0) {
-    const std::vector<std::byte> piece(backlog_.begin(), backlog_.begin() + std::min<ptrdiff_t>(std::ssize(backlog_), 64 * 1024));
+    const std::vector<std::byte> piece(backlog_.begin(), backlog_.begin() + std::min<ptrdiff_t>(std::ssize(backlog_), ptrdiff_t{64} * 1024));
     const size_t taken = ring_.write_some(piece);
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<ptrdiff_t>(taken));
     segment_.header().commands.ring();

@@ -13,7 +13,7 @@ MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exch
 
 void MpiChannel::send(std::span<const std::byte> command, const std::function<void()>& relax) {
   if (leader_) {
-    constexpr size_t kPiece = 256 * 1024;
+    constexpr size_t kPiece = size_t{256} * 1024;
     const auto bytes = framed(command);
     for (std::span<const std::byte> rest(bytes); !rest.empty();) {
       while (!leader_->has_room()) {

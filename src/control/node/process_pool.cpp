@@ -40,7 +40,7 @@ void send_message(int socket, const std::vector<std::byte>& bytes) {
 
 /// Empty: the other end is closed.
 std::vector<std::byte> receive_message(int socket) {
-  std::vector<std::byte> bytes(64 * 1024);
+  std::vector<std::byte> bytes(size_t{64} * 1024);
   ssize_t n = 0;
   do n = ::recv(socket, bytes.data(), bytes.size(), 0);
   while (n < 0 && errno == EINTR);
