@@ -106,7 +106,7 @@ std::vector<Arrival> WorkerAgreement::agree_on_node(const Arrival& mine) {
   auto settled = [&] {
     if (word.load(std::memory_order_seq_cst) != round) return true;
     uint64_t now = stragglers_may_come;  // anything new since the last look?
-    for (int32_t w : mine.members) now += uint64_t{2} * segment_.arrival(w).version() + 2 * view.finished(w, mine.id.seq);
+    for (int32_t w : mine.members) now += uint64_t{2} * segment_.arrival(w).version() + uint64_t{2} * view.finished(w, mine.id.seq);
     if (now + 1 == stamp) return false;
     stamp = now + 1;
     verdict = decide(mine, view, stragglers_may_come, nullptr);
