@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti {
@@ -37,6 +38,18 @@ class SystemError : public Error {
   using Error::Error;
 };
 
+/// A function of a module failed, or returned what is no value. On the controller it arrives as a WorkerFailure.
+class ModuleError : public Error {
+ public:
+  ModuleError(std::string kind, const std::string& message, std::string traceback)
+      : Error(message), kind_(std::move(kind)), traceback_(std::move(traceback)) {}
+  const std::string& kind() const { return kind_; }            ///< in the module's words, e.g. "ValueError"
+  const std::string& traceback() const { return traceback_; }  ///< the module's, may be empty
+
+ private:
+  std::string kind_, traceback_;
+};
+
 /// One failure on one worker, as it travels to the controller.
 struct WorkerFailure {
   int worker = 0;
@@ -50,12 +63,16 @@ struct WorkerFailure {
   std::string traceback;     ///< of the worker, where there is one
 };
 
-/// Worker functions failed. Raised once by a synchronising call; equal failures are folded ("workers 0-7").
+/// Worker functions failed. On the controller: raised once by a synchronising call; equal failures are folded ("workers 0-7").
+/// In a worker function: a collective failed because another member did (failures() is empty then).
 class RemoteError : public Error {
  public:
   explicit RemoteError(std::vector<WorkerFailure> failures);
   const std::vector<WorkerFailure>& failures() const { return failures_; }
   std::vector<int> workers() const;  ///< sorted, each once
+
+ protected:
+  RemoteError(const std::string& message, std::vector<WorkerFailure> failures) : Error(message), failures_(std::move(failures)) {}
 
  private:
   std::vector<WorkerFailure> failures_;

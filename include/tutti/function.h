@@ -33,6 +33,10 @@ template <class C, class R, class... A>
 struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
 template <class C, class R, class... A>
 struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) noexcept> : Signature<R (*)(A...)> {};
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
 
 [[noreturn]] void throw_argument_count(const std::string& function, size_t expected, size_t got);
 [[noreturn]] void throw_argument_type(const std::string& function, size_t position, const char* expected,

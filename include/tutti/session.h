@@ -68,6 +68,15 @@ class DPackedFunc : public DRef {
   DRef call(const List& args, Where where) const;
 };
 
+/// A module that load_vm_module has loaded on every worker.
+class DModule : public DRef {
+ public:
+  DModule() = default;
+  explicit DModule(DRef ref) : DRef(std::move(ref)) {}
+  /// A missing function is an error of the next synchronising call.
+  DPackedFunc operator[](LocatedValue name) const;
+};
+
 /// A function and the line that calls it.
 struct CallSite {
   CallSite(const DRef& function, Where where = Where::current())  // NOLINT: converts on purpose
@@ -102,6 +111,11 @@ class Session {
     return call(func.function, {Value(std::forward<A>(args))...}, func.where);
   }
   DRef call(const DRef& func, const List& args, Where where = Where::current());
+
+  /// A shared library on every worker (tutti/abi.h); `path` as each worker's process sees it. One load per process and file. If
+  /// it exports vm_load_executable, that is called, and vm_initialization on what it returns: the module is that object.
+  /// device: for vm_initialization; default: the worker's. What is wrong is an error of the next synchronising call.
+  DModule load_vm_module(std::string_view path, std::optional<Device> device = {}, Where where = Where::current());
 
   /// `ccl`: "mpi", "local" or "auto" (host memory). Device ids are ignored by these.
   void init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids = {}, Where where = Where::current());

@@ -28,7 +28,8 @@ using Bytes = std::vector<std::byte>;
 struct RegisterRef {
   uint64_t session = 0;
   int64_t id = 0;
-  bool operator==(const RegisterRef&) const = default;
+  std::shared_ptr<const void> keeps_alive = nullptr;  ///< the DRef's register, as long as the value
+  bool operator==(const RegisterRef& other) const { return session == other.session && id == other.id; }
 };
 
 /// Anything a register can hold that has no wire form: it is passed to functions on its worker and never travels.
@@ -73,7 +74,8 @@ class Value {
   template <class T>
     requires(std::integral<T> && !std::same_as<T, bool>)
   Value(T v) : data_(to_int64(v)) {}
-  Value(bool v) : data_(v) {}
+  template <std::same_as<bool> T>  // nothing else: no pointers, no enums
+  Value(T v) : data_(v) {}
   template <std::floating_point T>
   Value(T v) : data_(static_cast<double>(v)) {}
   Value(const char* v) : data_(std::string(v)) {}
@@ -87,7 +89,7 @@ class Value {
   Value(List v) : data_(std::move(v)) {}
   Value(Function v) : data_(std::move(v)) {}
   Value(Opaque v) : data_(std::move(v)) {}
-  Value(RegisterRef v) : data_(v) {}
+  Value(RegisterRef v) : data_(std::move(v)) {}
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is_none() const { return kind() == Kind::kNone; }

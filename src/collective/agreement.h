@@ -104,16 +104,19 @@ class Agreement {
   virtual std::vector<Arrival> agree(Arrival mine) = 0;
   /// This member can't take part: the others fail.
   virtual void decline(const CollectiveId& id) = 0;
-  /// A slot for a sub-communicator led by this worker, and where its round counter stands.
-  virtual std::pair<int, uint32_t> free_slot() = 0;
-  virtual void adopt(CommKey key, uint32_t round) = 0;
+  /// This member fails in the middle of what all have agreed on: the others can't be told, the session is over.
+  /// @throws TransportError  always
+  [[noreturn]] virtual void broken(const std::string& why) = 0;
+  /// A slot for a sub-communicator led by this worker, and where its round counter stands.  @throws UsageError  none is left
+  virtual std::pair<int, uint64_t> free_slot() = 0;
+  virtual void adopt(CommKey key, uint64_t round) = 0;
   virtual Origin here() const = 0;  ///< this worker and the command it runs
 };
 
 /// Thrown out of a collective that another member's failure has ended. Not reported again: its origin is.
-class ConsequenceError : public Error {
+class ConsequenceError : public RemoteError {
  public:
-  ConsequenceError(Origin origin, const std::string& message) : Error(message), origin(origin) {}
+  ConsequenceError(Origin origin, const std::string& message) : RemoteError(message, {}), origin(origin) {}
   Origin origin;
 };
 

@@ -143,29 +143,39 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
 void Collectives::run(const Members& comm, const Operation& asked) {
   const CollectiveId id = agreement_.next_id(comm.key);
   Operation operation = asked;
-  bool has_arrived = false;
+  bool has_arrived = false, has_agreed = false;
+  std::vector<char> copy;
   try {
+    const Signature signature = check(comm, operation);
+    // what may fail for want of memory comes before the agreement
+    const Buffer dst = buffer(operation.dst);
+    const bool in_place = (asked.op == CollectiveOp::kAllreduce || asked.op == CollectiveOp::kBroadcast) &&
+                          operation.src.data() == operation.dst.data();
+    const Buffer src = in_place ? buffer(operation.src) : disjoint(buffer(operation.src), dst, copy);
     Arrival mine{.worker = comm.workers[static_cast<size_t>(comm.rank)],
                  .id = id,
-                 .signature = check(comm, operation),
+                 .signature = signature,
                  .counts = operation.counts,
                  .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
     has_arrived = true;
     const auto arrivals = agreement_.agree(std::move(mine));
-    move(comm, operation, arrivals);
+    has_agreed = true;
+    move(comm, operation, src, dst, arrivals);
     operation.dst.clear_poison();
+  } catch (const TransportError&) {
+    throw;
   } catch (const ConsequenceError& error) {
     asked.dst.poison({error.origin.worker, error.origin.seq});
     throw;
-  } catch (...) {
+  } catch (const std::exception& error) {
     asked.dst.poison({agreement_.here().worker, agreement_.here().seq});
+    if (has_agreed) agreement_.broken(fmt::format("{}: {}", to_string(asked.op), error.what()));
     if (!has_arrived) agreement_.decline(id);
     throw;
   }
 }
 
-void Collectives::move(const Members& comm, const Operation& o, const std::vector<Arrival>& arrivals) {
-  const Buffer src = buffer(o.src), dst = buffer(o.dst);
+void Collectives::move(const Members& comm, const Operation& o, Buffer src, Buffer dst, const std::vector<Arrival>& arrivals) {
   if (o.op == CollectiveOp::kBarrier) return;
   Communicator& back_end = this->back_end(comm);
   switch (o.op) {
@@ -197,11 +207,18 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
     agreement_.decline(id);
     refuse(CollectiveOp::kSplit, fmt::format("color {} is negative", color));
   }
-  const auto [slot, round] = agreement_.free_slot();
+  std::pair<int, uint64_t> slot_and_round;
+  try {
+    slot_and_round = agreement_.free_slot();
+  } catch (const UsageError&) {
+    agreement_.decline(id);
+    throw;
+  }
+  const auto [slot, round] = slot_and_round;
   Arrival mine{.worker = comm.workers[static_cast<size_t>(comm.rank)],
                .id = id,
                .signature = {.op = CollectiveOp::kSplit},
-               .counts = {color, key, slot, round},
+               .counts = {color, key, slot, static_cast<int64_t>(round)},
                .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
   const auto arrivals = agreement_.agree(std::move(mine));
   std::vector<std::tuple<int64_t, size_t>> order;  // (key, rank)
@@ -215,7 +232,7 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
   }
   const Arrival& leader = arrivals[std::get<1>(order.front())];
   sub.key = sub_key(leader.worker, static_cast<int>(leader.counts.at(2)));
-  agreement_.adopt(sub.key, static_cast<uint32_t>(leader.counts.at(3)));
+  agreement_.adopt(sub.key, static_cast<uint64_t>(leader.counts.at(3)));
   communicators_.erase(sub.key);
   return sub;
 }

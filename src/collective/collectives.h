@@ -40,7 +40,7 @@ class Collectives {
 
  private:
   Signature check(const Members& comm, Operation& operation) const;
-  void move(const Members& comm, const Operation& operation, const std::vector<Arrival>& arrivals);
+  void move(const Members& comm, const Operation& operation, Buffer src, Buffer dst, const std::vector<Arrival>& arrivals);
   Communicator& back_end(const Members& comm);
 
   DataPlane plane_;

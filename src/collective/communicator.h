@@ -26,7 +26,8 @@ struct Buffer {
 Buffer disjoint(Buffer src, Buffer dst, std::vector<char>& copy);
 
 /// The data plane's seam: moves bytes among members that have agreed (operands are checked and fit together, everyone is
-/// inside the same collective). src and dst may be the same memory, else disjoint. Called by worker threads only.
+/// inside the same collective). src and dst are disjoint; of allreduce and broadcast they may be the same. An exception ends the
+/// session: the other members can't be told. Called by worker threads only.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -157,6 +157,16 @@ void divide(DType dtype, void* data, int64_t count, int n) {
   });
 }
 
+void widen_all(DType dtype, const void* halves, float* wide, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    wide[i] = dtype == kFloat16 ? widen(static_cast<const Half*>(halves)[i]) : widen(static_cast<const BFloat*>(halves)[i]);
+}
+void narrow_all(DType dtype, const float* wide, void* halves, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    if (dtype == kFloat16) static_cast<Half*>(halves)[i] = narrow_half(wide[i]);
+    else static_cast<BFloat*>(halves)[i] = narrow_bfloat(wide[i]);
+}
+
 ReduceOp parse_reduce_op(std::string_view name) {
   for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg})
     if (to_string(op) == name) return op;

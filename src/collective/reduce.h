@@ -14,6 +14,10 @@ bool can_reduce(DType dtype, ReduceOp op);
 /// float16 and bfloat16 are widened to float32 and rounded once, to nearest even; integers wrap; avg divides at the end.
 void reduce(ReduceOp op, DType dtype, const void* const* sources, int num_sources, void* dst, int64_t count);
 
+/// float16 or bfloat16 to float32, and back, rounded to nearest even.
+void widen_all(DType dtype, const void* halves, float* wide, int64_t count);
+void narrow_all(DType dtype, const float* wide, void* halves, int64_t count);
+
 /// Divides by n, as avg does at its end (integers truncate).
 void divide(DType dtype, void* data, int64_t count, int n);
 

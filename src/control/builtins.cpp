@@ -1,10 +1,14 @@
 #include "control/builtins.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 
 #include "control/worker.h"
+#include "core/env.h"
 #include "tutti/function.h"
 
 namespace tutti {
@@ -53,6 +57,23 @@ void send_to_next_group(const Tensor& buffer) {
 }
 void recv_from_prev_group(const Tensor& buffer) {
   worker::world().recv(buffer, next_group_peer(-1, "recv_from_prev_group"));
+}
+
+/// cpu_ids: one core for each worker of the session.
+void bind_worker_to_cpu_core(const Shape& cpu_ids) {
+  if (cpu_ids.size() < static_cast<size_t>(worker::count()))
+    throw UsageError(fmt::format("bind_worker_to_cpu_core: {} cores for {} workers", cpu_ids.size(), worker::count()));
+  const int64_t cpu = cpu_ids[static_cast<size_t>(worker::id())];
+  cpu_set_t* mask = cpu >= 0 && cpu < 1 << 20 ? CPU_ALLOC(static_cast<size_t>(cpu) + 1) : nullptr;
+  if (!mask) throw UsageError(fmt::format("bind_worker_to_cpu_core: worker {}: core {} does not exist", worker::id(), cpu));
+  const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(cpu) + 1);
+  CPU_ZERO_S(size, mask);
+  CPU_SET_S(static_cast<size_t>(cpu), size, mask);
+  const int code = sched_setaffinity(0, size, mask);  // this thread
+  CPU_FREE(mask);
+  if (code != 0)
+    throw SystemError(fmt::format("bind_worker_to_cpu_core: worker {} on {} can't be bound to core {}: {}; the cores it may use are in "
+                                  "/proc/self/status (Cpus_allowed_list)", worker::id(), host_name(), cpu, std::strerror(errno)));
 }
 
 template <class F>
@@ -108,11 +129,12 @@ void add_tests(const std::string& ccl) {
 
 void register_all() {
   add("empty", empty);
-  add("worker_id", [] { return worker::id(); });
+  add("worker_id", [] { return Shape{worker::id()}; });  // a shape, as in Disco
   add("worker_rank", [] { return worker::id(); });
   add("world_size", [] { return worker::count(); });
   add("device", [] { return worker::device(); });
   add("compiled_ccl", [] { return compiled_ccls(); });
+  add("bind_worker_to_cpu_core", bind_worker_to_cpu_core);
   add("init_ccl", [](const std::string& ccl, const Shape& /*device_ids: of no use to host memory*/) {
     Worker::current()->collectives().init_ccl(ccl, Worker::current()->world());
   });

@@ -43,7 +43,7 @@ class SegmentChannel : public Channel {
   std::optional<std::vector<std::byte>> try_receive() override;
   uint64_t finished() override { return segment_->least_finished(); }
   bool wait(Clock::time_point deadline, const std::function<bool()>& ready) override;
-  void check_alive() override {}
+  void check_alive() override { segment_->check_not_abandoned(); }
 
  protected:
   Segment& segment() { return *segment_; }

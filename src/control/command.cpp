@@ -66,11 +66,11 @@ std::vector<std::byte> encode(const Command& c) {
   return std::move(out.bytes());
 }
 
-Command decode_command(std::span<const std::byte> bytes) {
+void decode_command(std::span<const std::byte> bytes, Command& c) {
   Reader in(bytes);
   check_version(in);
-  Command c;
   c.action = in.get<Action>();
+  if (c.action > Action::kDebugSetRegister) throw WireError(fmt::format("unknown action {}", static_cast<int>(c.action)));
   c.seq = in.get<uint64_t>();
   c.site = in.get<uint32_t>();
   for (auto n = in.get<uint32_t>(); n > 0; --n) c.acknowledged.push_back(Failures::decode_origin(in));
@@ -104,10 +104,8 @@ Command decode_command(std::span<const std::byte> bytes) {
       c.token = in.get<uint64_t>();
       c.args.push_back(decode_value(in));
       break;
-    default: throw WireError(fmt::format("unknown action {}", static_cast<int>(c.action)));
   }
   in.expect_done();
-  return c;
 }
 
 std::vector<std::byte> encode(const Reply& r) {

@@ -42,7 +42,14 @@ struct Command {
   List args;                            ///< call_packed; debug_set_register: the one value
 };
 std::vector<std::byte> encode(const Command& command);
-Command decode_command(std::span<const std::byte> bytes);  ///< @throws WireError
+/// Fills `command` as far as the bytes are good: if seq is set, the command is known though its body may not be.
+/// @throws WireError, std::bad_alloc
+void decode_command(std::span<const std::byte> bytes, Command& command);
+inline Command decode_command(std::span<const std::byte> bytes) {
+  Command command;
+  decode_command(bytes, command);
+  return command;
+}
 
 struct Reply {
   enum class Kind : uint8_t { kAck, kValue, kToken, kPoisoned, kError, kConsequence } kind = Kind::kAck;

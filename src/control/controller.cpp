@@ -4,7 +4,11 @@
 
 #include <algorithm>
 
+#include <unistd.h>
+
 #include "control/host_array.h"
+#include "control/tensors_inside.h"
+#include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
 
@@ -19,7 +23,8 @@ constexpr size_t kRemembered = 1024;
 std::atomic<uint64_t> last_id{0};
 
 Clock::time_point deadline_of(Timeout timeout) {
-  return timeout ? Clock::now() + *timeout : Clock::now() + std::chrono::hours(24 * 365);
+  constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
+  return Clock::now() + std::min(timeout.value_or(kYear), kYear);
 }
 
 }  // namespace
@@ -27,7 +32,15 @@ Clock::time_point deadline_of(Timeout timeout) {
 /// The right to use the session, for one call. Calls must not overlap in time: that is an error, not a race.
 class Controller::Turn {
  public:
-  explicit Turn(Controller& controller) : lock_(controller.turn_, std::try_to_lock) {
+  enum class IfTaken { kRefuse, kWait };
+  explicit Turn(Controller& controller, IfTaken if_taken = IfTaken::kRefuse) : lock_(controller.turn_, std::defer_lock) {
+    if (auto* worker = Worker::current())
+      throw UsageError(fmt::format("a worker function can't use a session (worker {}, command {}); return what the controller needs",
+                                   worker->id(), worker->seq()));
+    if (getpid() != controller.pid_)
+      throw UsageError(fmt::format("the session belongs to process {}, this is {}, a fork of it; make a session here", controller.pid_, getpid()));
+    if (if_taken == IfTaken::kWait) lock_.lock();
+    else lock_.try_lock();
     while (!lock_.owns_lock()) {
       if (!controller.flushing_.load()) {
         if (lock_.try_lock()) break;  // the flusher has just ended
@@ -46,14 +59,29 @@ class Controller::Turn {
 };
 
 Controller::Controller(std::string kind, const MakeChannel& make_channel, std::function<void()> closed)
-    : kind_(std::move(kind)), id_(++last_id), channel_(make_channel(exchange_)), closed_(std::move(closed)) {
+    : kind_(std::move(kind)), id_(++last_id), pid_(getpid()), closed_(std::move(closed)) {
+  flusher_ = std::thread([this] { flush_loop(); });
+  try {
+    channel_ = make_channel(exchange_);
+  } catch (...) {
+    stop_flusher();
+    throw;
+  }
   layout_ = channel_->layout();
 }
 
 Controller::~Controller() { close(); }
 
+/// In a fork nothing of a session is here but its memory; and a worker can't wait for itself.
+bool Controller::may_close_here() const { return getpid() == pid_ && !Worker::current(); }
+
 std::shared_ptr<Controller> Controller::handle() {
-  return {this, [self = shared_from_this()](Controller* controller) { controller->close(); }};
+  return {this, [self = shared_from_this()](Controller* controller) {
+            if (controller->may_close_here()) return controller->close();
+            if (getpid() == controller->pid_)
+              log(LogLevel::kError, "the last handle of a session was dropped in a worker function; the session stays as it is");
+            new std::shared_ptr(self);  // never destroyed
+          }};
 }
 
 DRef Controller::new_register() {
@@ -84,7 +112,7 @@ void Controller::free_register(int64_t id) noexcept try {
 /// Freed ids ride in the next command; when none comes, this thread sends one.
 void Controller::flush_loop() {
   std::unique_lock lock(flusher_mutex_);
-  int quiet = 0;
+  int quiet = 4;
   while (!flusher_ends_) {
     if (quiet > 3) {
       flusher_sleeps_.store(true);
@@ -147,7 +175,6 @@ uint64_t Controller::issue(Command& command, Where where) {
     lost_ = error.what();
     throw;
   }
-  if (!flusher_.joinable() && !command.freed.empty()) flusher_ = std::thread([this] { flush_loop(); });
   return command.seq;
 }
 
@@ -164,23 +191,39 @@ void Controller::check_worker(int worker, const char* what) const {
 
 DRef Controller::get_global_func(std::string_view name, Where where) {
   Turn turn(*this);
+  return look_up(name, where);
+}
+
+DRef Controller::look_up(std::string_view name, Where where) {
   DRef result = new_register();
   Command command{.action = Action::kGetGlobalFunc, .reg = result.state_->id, .name = std::string(name)};
   issue(command, where);
   return result;
 }
 
-DRef Controller::builtin(const char* name, Where where) {
-  if (auto it = builtins_.find(name); it != builtins_.end()) return it->second;
-  return builtins_[name] = get_global_func(fmt::format("runtime.disco.{}", name), where);
+DRef Controller::call_builtin(const char* name, const List& args, Where where) {
+  Turn turn(*this);
+  check_arguments(args, name);
+  DRef& function = builtins_[name];
+  if (!function) function = look_up(fmt::format("runtime.disco.{}", name), where);
+  return issue_call(function, args, where);
 }
 
 DRef Controller::call(const DRef& func, const List& args, Where where) {
   Turn turn(*this);
-  const int64_t function = register_of(func, "call_packed: func");
+  register_of(func, "call_packed: func");
+  check_arguments(args, "call_packed");
+  return issue_call(func, args, where);
+}
+
+void Controller::check_arguments(const List& args, const char* what) const {
   for (size_t i = 0; i < args.size(); ++i)
     if (std::string why = why_not_encodable(args[i], id_, kMaxTensorArgument); !why.empty())
-      throw UsageError(fmt::format("call_packed: argument {}: {}", i + 1, why));
+      throw UsageError(fmt::format("{}: argument {}: {}", what, i + 1, why));
+}
+
+DRef Controller::issue_call(const DRef& func, const List& args, Where where) {
+  const int64_t function = func.state_->id;
   DRef result = new_register();
   Command command{.action = Action::kCallPacked, .reg = result.state_->id, .func = function, .args = args};
   issue(command, where);
@@ -310,10 +353,25 @@ Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where 
   Turn turn(*this);
   check_worker(worker, "debug_get_from_remote");
   Command command{.action = Action::kDebugGetFromRemote, .reg = register_of(ref, "debug_get_from_remote"), .worker = worker};
-  answer_.reset();
   awaited_ = issue(command, where);
   const auto deadline = deadline_of(timeout);
-  wait_for([&] { return answer_.has_value(); }, deadline, fmt::format("debug_get_from_remote({})", worker), where);
+  bool is_done = false;
+  try {
+    wait_for(
+        [&] {
+          if (answer_) return true;
+          return std::exchange(is_done, channel_->finished() >= awaited_);  // and one more look for the answer
+        },
+        deadline, fmt::format("debug_get_from_remote({})", worker), where);
+  } catch (...) {
+    awaited_ = 0;  // a late answer is nobody's
+    throw;
+  }
+  awaited_ = 0;
+  if (!answer_) {
+    raise_failures(true, deadline, where);
+    throw TransportError("debug_get_from_remote: the worker has not answered");
+  }
   Reply answer = *std::exchange(answer_, std::nullopt);
   if (answer.kind == Reply::Kind::kToken) answer.value = exchange_.take(answer.token);
   raise_failures(false, deadline, where);
@@ -343,14 +401,7 @@ void Controller::debug_set(const DRef& ref, int worker, const Value& value, Wher
   if (std::string why = why_not_encodable(value, 0, INT64_MAX); !in_process && !why.empty())
     throw UsageError("debug_copy_from: " + why);
   if (in_process) {
-    Value own = value;
-    if (auto* tensor = std::get_if<Tensor>(&value.data())) {
-      check_host(*tensor, "debug_copy_from");
-      Tensor copy = Tensor::like(*tensor);
-      copy.copy_from(*tensor);
-      own = copy;
-    }
-    command.token = exchange_.put(std::move(own));
+    command.token = exchange_.put(copy_tensors(value));
   } else {
     command.args = {value};
   }
@@ -359,12 +410,16 @@ void Controller::debug_set(const DRef& ref, int worker, const Value& value, Wher
 }
 
 void Controller::shutdown(Timeout timeout, Where where) {
+  end(timeout, where, false);
+}
+
+void Controller::end(Timeout timeout, Where where, bool waits_for_others) {
   {
     std::lock_guard lock(registers_mutex_);
     if (over_) return;
   }
   std::map<std::string, DRef> builtins;  // dropped after the turn
-  Turn turn(*this);
+  Turn turn(*this, waits_for_others ? Turn::IfTaken::kWait : Turn::IfTaken::kRefuse);
   const auto deadline = deadline_of(timeout);
   Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
   const uint64_t last = issue(command, where);
@@ -389,21 +444,25 @@ void Controller::finish() {
     over_ = true;
   }
   channel_->close();
-  if (auto closed = std::exchange(closed_, nullptr)) closed();
+  auto closed = std::exchange(closed_, nullptr);
+  if (closed && lost_.empty()) closed();  // a lost session keeps what it holds: tutti::run ends the job
+}
+
+void Controller::stop_flusher() {
+  if (!flusher_.joinable()) return;
+  {
+    std::lock_guard lock(flusher_mutex_);
+    flusher_ends_ = true;
+    flusher_wakes_.notify_one();
+  }
+  flusher_.join();
 }
 
 void Controller::close() noexcept try {
-  if (flusher_.joinable()) {
-    {
-      std::lock_guard lock(flusher_mutex_);
-      flusher_ends_ = true;
-      flusher_wakes_.notify_one();
-    }
-    flusher_.join();
-  }
+  stop_flusher();
   if (over_) return;
   if (lost_.empty()) try {
-    shutdown({}, Where::current());
+    end({}, Where::current(), true);  // another thread may still be in a call
   } catch (const RemoteError& error) {
     log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());
   } catch (const Error& error) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -33,7 +35,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   DRef get_global_func(std::string_view name, Where where);
   DRef call(const DRef& func, const List& args, Where where);
-  DRef builtin(const char* name, Where where);  ///< cached
+  DRef call_builtin(const char* name, const List& args, Where where);  ///< runtime.disco.<name>, looked up once
   DRef copy_to_new(const Tensor& host, Where where);
   void copy(Action action, const Tensor& host, const DRef& remote, Where where);
   Value debug_get(const DRef& ref, int worker, Timeout timeout, Where where);
@@ -49,6 +51,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   DRef new_register();
   int64_t register_of(const DRef& ref, const char* what) const;
   void check_worker(int worker, const char* what) const;
+  DRef look_up(std::string_view name, Where where);
+  void check_arguments(const List& args, const char* what) const;
+  DRef issue_call(const DRef& func, const List& args, Where where);
   uint64_t issue(Command& command, Where where);
   uint32_t site(Where where);
   void drain();
@@ -56,6 +61,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void sync_locked(int worker, Clock::time_point deadline, Where where);
   void await_ack(int worker, Clock::time_point deadline, Where where);
   void raise_failures(bool all_is_in, Clock::time_point deadline, Where where);
+  void end(Timeout timeout, Where where, bool waits_for_others);
+  bool may_close_here() const;
+  void stop_flusher();
   void finish();
   void flush_loop();
 
@@ -66,6 +74,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   std::string kind_;
   uint64_t id_;
+  pid_t pid_;
   Layout layout_;
   Exchange exchange_;
   std::unique_ptr<Channel> channel_;

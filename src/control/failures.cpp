@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/doorbell.h"
+
 namespace tutti {
 
 void Failures::add(Origin origin) {
@@ -29,9 +31,11 @@ void Failures::publish(uint64_t seq) {
   record_.write(out.bytes());
 }
 
-std::optional<Origin> Failures::at(const SharedRecord& record, uint64_t seq) {
+std::optional<Origin> Failures::at(const SharedRecord& record, uint64_t seq, const std::function<bool()>& gives_up) {
   std::vector<std::byte> bytes;
   while (!record.read(bytes)) {
+    if (gives_up()) return std::nullopt;
+    yield_cpu();
   }
   if (bytes.empty()) return std::nullopt;
   Reader in(bytes);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -21,7 +22,7 @@ class Failures {
   /// Before the worker says that it is done with command seq.
   void publish(uint64_t seq);
 
-  static std::optional<Origin> at(const SharedRecord& record, uint64_t seq);  ///< what the worker failed with at seq
+  static std::optional<Origin> at(const SharedRecord& record, uint64_t seq, const std::function<bool()>& gives_up);  ///< what the worker failed with at seq
   static void encode_origin(Writer& out, Origin origin);
   static Origin decode_origin(Reader& in);
 

@@ -65,9 +65,8 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
   if (!job().live_session.empty())
     throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what,
                                  job().live_session));
-  auto controller = make("mpi", options, [] { job().live_session.clear(); });
-  job().live_session = fmt::format("{}:{}", where.file, where.line);
-  return controller;
+  job().live_session = fmt::format("{}:{}", where.file, where.line);  // stays when the start fails: ranks may be in it
+  return make("mpi", options, [] { job().live_session.clear(); });
 }
 
 int run_controller(int argc, char** argv, const std::function<int(int, char**)>& controller) try {
@@ -126,6 +125,8 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
   if (job().running) throw UsageError("tutti::run: called twice");
   try {
     if (MpiJob::launched()) job().mpi = std::make_unique<MpiJob>(&argc, &argv);
+    if (const int64_t tasks = env_int("SLURM_STEP_NUM_TASKS", 1, 0, INT64_MAX); tasks > 1 && job_size() == 1 && !env_string("OMPI_COMM_WORLD_SIZE"))
+      throw UsageError(fmt::format("srun started {} tasks that do not know of each other; use srun --mpi=pmix (or mpirun)", tasks));
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
     std::exit(kSetUpError);
@@ -144,7 +145,7 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
     code = run_controller(argc, argv, controller);
     ProcessPool::instance().end_all();
     if (job().mpi && !job().live_session.empty()) {
-      fmt::print(stderr, "[rank 0 {}] the session made at {} was never shut down\n", host_name(), job().live_session);
+      fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(), job().live_session);
       MPI_Abort(MPI_COMM_WORLD, code ? code : kUncaught);
     }
     if (job().mpi) job().mpi->end();

@@ -142,8 +142,13 @@ std::atomic<uint64_t>* Segment::commit_word(CommKey key) {
   return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data() + offsets_.words) + at;
 }
 
-void Segment::abandon() {
-  header().abandoned.store(1, std::memory_order_seq_cst);
+void Segment::abandon(std::string_view why) {
+  uint32_t nobody = 0;
+  if (header().abandoned.compare_exchange_strong(nobody, 1)) {
+    const size_t n = std::min(why.size(), sizeof header().why - 1);
+    std::copy_n(why.data(), n, header().why);
+    header().abandoned.store(2, std::memory_order_seq_cst);
+  }
   header().commands.wake();
   header().controller.wake();
   header().board.wake();
@@ -151,7 +156,9 @@ void Segment::abandon() {
 }
 
 void Segment::check_not_abandoned() {
-  if (abandoned()) throw TransportError("a worker of this session was lost: the session is over");
+  if (!abandoned()) return;
+  for (int i = 0; i < 1000 && header().abandoned.load(std::memory_order_acquire) == 1; ++i) yield_cpu();
+  throw TransportError(fmt::format("the session is over: {}", header().why));
 }
 
 uint64_t Segment::least_finished() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,8 @@ struct WorkerSlot {
 
 struct SegmentHeader {
   uint64_t magic, session;
-  std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up
+  std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
+  char why[512];
   alignas(64) std::atomic<uint64_t> ring_head;
   alignas(64) Doorbell commands;    // rung when commands are there; workers sleep on it
   alignas(64) Doorbell controller;  // rung on space, replies, progress, arrivals; controller or leader sleeps on it
@@ -80,7 +82,7 @@ class Segment {
   size_t index_of(int worker) const { return static_cast<size_t>(local_index_[static_cast<size_t>(worker)]); }
 
   uint64_t least_finished();
-  void abandon();
+  void abandon(std::string_view why);  ///< the first one's words stay
   bool abandoned() { return header().abandoned.load(std::memory_order_acquire) != 0; }
   void check_not_abandoned();  ///< @throws TransportError
 

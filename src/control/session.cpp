@@ -15,12 +15,17 @@ void DRef::debug_copy_from(int worker_id, const Value& value, Where where) const
   state_->controller->debug_set(*this, worker_id, value, where);
 }
 DRef::operator Value() const {
-  if (!state_) throw UsageError("an empty DRef as an argument");
-  return RegisterRef{state_->session, state_->id};
+  if (!state_) return RegisterRef();  // refused with its position
+  return RegisterRef{state_->session, state_->id, state_};
 }
 DRef DPackedFunc::call(const List& args, Where where) const {
   if (!state_) throw UsageError("call of an empty DPackedFunc");
   return state_->controller->call(*this, args, where);
+}
+
+DPackedFunc DModule::operator[](LocatedValue name) const {
+  if (!state_) throw UsageError("a function of an empty DModule");
+  return DPackedFunc(state_->controller->call_builtin("module_get_function", {*this, name.value}, name.where));
 }
 
 detail::Controller& Session::controller() const {
@@ -37,11 +42,14 @@ DPackedFunc Session::get_global_func(std::string_view name, Where where) {
 }
 DRef Session::call(const DRef& func, const List& args, Where where) { return controller().call(func, args, where); }
 DRef Session::call_builtin(const char* name, const List& args, Where where) {
-  return controller().call(controller().builtin(name, where), args, where);
+  return controller().call_builtin(name, args, where);
 }
 
 DRef Session::empty(Shape shape, DType dtype, std::optional<Device> device, bool worker0_only, bool in_group, Where where) {
   return call_builtin("empty", {std::move(shape), dtype, device ? Value(*device) : Value(), worker0_only, in_group}, where);
+}
+DModule Session::load_vm_module(std::string_view path, std::optional<Device> device, Where where) {
+  return DModule(call_builtin("load_vm_module", {path, device ? Value(*device) : Value()}, where));
 }
 void Session::init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids, Where where) {
   call_builtin("init_ccl", {ccl, Shape(device_ids)}, where);

@@ -1,28 +1,21 @@
 #include "control/worker.h"
 
-#include <cxxabi.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <numeric>
 
 #include "control/host_array.h"
+#include "control/tensors_inside.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "core/type_name.h"
 #include "tutti/function.h"
 
 namespace tutti {
 namespace {
 
 thread_local Worker* current_worker = nullptr;
-
-std::string type_name(const std::exception& error) {
-  int status = 0;
-  std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status),
-                                                   &std::free);
-  return status == 0 && name ? name.get() : typeid(error).name();
-}
 
 StagingArea staging_of(Segment& segment, WaitPolicy policy) {
   return {.memory = [&segment](int worker) { return segment.staging(worker); },
@@ -69,7 +62,7 @@ Collectives::Members Worker::group() const {
   return members;
 }
 
-void Worker::serve() {
+void Worker::serve() try {
   const size_t reader = segment_.index_of(id_);
   SegmentHeader& header = segment_.header();
   for (;;) {
@@ -84,36 +77,50 @@ void Worker::serve() {
                        [&] { return segment_.abandoned() || arrived(); })) {
     }
     if (segment_.abandoned()) return;
-    command_ = decode_command(*frame);
+    command_ = {};
+    std::string malformed;  // a body that can't be read, or has no room here, is this command's failure
+    try {
+      decode_command(*frame, command_);
+    } catch (const std::exception& error) {
+      if (command_.seq == 0) throw;
+      malformed = error.what();
+    }
     segment_.slot(id_).current_seq.store(command_.seq, std::memory_order_relaxed);
-    const bool goes_on = execute();
+    const bool goes_on = execute(malformed);
     failures_.publish(command_.seq);
     segment_.slot(id_).finished_seq.store(command_.seq, std::memory_order_seq_cst);
     header.controller.ring();
     header.board.ring();
     if (!goes_on) return;
   }
+} catch (const std::exception& error) {
+  // the worker itself is broken (no memory for a command, a damaged ring): nobody can go on without it
+  segment_.abandon(fmt::format("worker {} (pid {} on {}) gave up: {}", id_, getpid(), host_name(), error.what()));
 }
 
-bool Worker::execute() {
+bool Worker::execute(const std::string& malformed) {
+  current_worker = this;  // also while destructors of freed objects run
   failures_.acknowledge(command_.acknowledged);
   for (int64_t id : command_.freed) registers_.kill(id);
   agreement_.begin_command(command_.seq);
   if (command_.action == Action::kShutDown) {
     registers_.clear();
     collectives_.drop_all();
+    current_worker = nullptr;
     return false;
   }
-  current_worker = this;
   try {
     const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
                            command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
+    if (!malformed.empty()) throw WireError(malformed);
     if (skippable && failures_.skipping()) skip(command_);
     else run(command_);
   } catch (const ConsequenceError& error) {
-    record_failure(&error, error.origin, type_name(error));
+    record_failure(&error, error.origin, type_name(typeid(error)));
+  } catch (const ModuleError& error) {
+    record_failure(&error, std::nullopt, error.kind(), error.traceback());
   } catch (const std::exception& error) {
-    record_failure(&error, std::nullopt, type_name(error));
+    record_failure(&error, std::nullopt, type_name(typeid(error)));
   } catch (...) {
     record_failure(nullptr, std::nullopt, "unknown exception");
   }
@@ -146,28 +153,35 @@ void Worker::run(Command& command) {
 void Worker::skip(Command& command) {
   const Origin origin = failures_.first();
   switch (command.action) {
+    case Action::kCallPacked:
+    case Action::kCopyToWorker0:
+    case Action::kDebugSetRegister: lose_results(command, origin); break;
+    default: break;
+  }
+  if (exchange_ && command.token) exchange_->take(command.token);
+}
+
+/// What a command would have written is not to be read: its register, and the memory of the tensor it writes into.
+void Worker::lose_results(const Command& command, Origin origin) {
+  switch (command.action) {
+    case Action::kGetGlobalFunc: return registers_.lose(command.reg, origin);
     case Action::kCallPacked: {
       const auto* function = std::get_if<Function>(&registers_.get(command.func).value.data());
       const int written = function ? function->options().written_arg : -1;
       if (written >= 0 && static_cast<size_t>(written) < command.args.size())
         if (auto* ref = std::get_if<RegisterRef>(&command.args[static_cast<size_t>(written)].data()))
-          if (auto* tensor = std::get_if<Tensor>(&registers_.get(ref->id).value.data()))
-            tensor->poison({origin.worker, origin.seq});
-      registers_.lose(command.reg, origin);
-      return;
+          poison_all(registers_.get(ref->id).value, origin);
+      return registers_.lose(command.reg, origin);
     }
     case Action::kCopyToWorker0:
-      if (exchange_) exchange_->take(command.token);
-      if (command.func == 1) registers_.lose(command.reg, origin);
-      else if (auto* tensor = std::get_if<Tensor>(&registers_.get(command.reg).value.data()); tensor && id_ == 0)
-        tensor->poison({origin.worker, origin.seq});
+      if (command.func == 1) return registers_.lose(command.reg, origin);
+      if (id_ == 0) poison_all(registers_.get(command.reg).value, origin);
       return;
-    case Action::kCopyFromWorker0:
-      if (exchange_) exchange_->take(command.token);
-      return;
-    default:
-      if (exchange_ && command.token) exchange_->take(command.token);
-      return;
+    case Action::kDebugSetRegister:
+      if (command.worker != id_) return;
+      poison_all(registers_.get(command.reg).value, origin);
+      return registers_.lose(command.reg, origin);
+    default: return;
   }
 }
 
@@ -181,8 +195,7 @@ Value Worker::argument(const Command& command, size_t position, const Value& arg
   if (!ref) return arg;
   const auto& slot = registers_.get(ref->id);
   std::optional<Origin> lost = slot.lost;
-  if (auto* tensor = std::get_if<Tensor>(&slot.value.data()); tensor && static_cast<int>(position) != written_arg)
-    if (const auto* poison = tensor->poisoned()) lost = Origin{poison->worker, poison->seq};
+  if (!lost && static_cast<int>(position) != written_arg) lost = find_poison(slot.value);
   if (lost)
     throw UsageError(fmt::format("argument {} was lost when command {} failed; make it again or overwrite it", position + 1,
                                  lost->seq));
@@ -226,33 +239,40 @@ void Worker::copy_on_worker0(const Command& command) {
 }
 
 void Worker::debug_get(const Command& command) {
+  Reply answer;
+  try {
+    answer = value_for_controller(command);
+  } catch (const std::exception& error) {
+    answer = refusal(command, error.what());
+  }
+  reply(answer);
+}
+
+/// An answer, not a failure of the worker: origin.worker stays -1.
+Reply Worker::refusal(const Command& command, const std::string& why) const {
+  Reply answer{.kind = Reply::Kind::kError, .worker = id_, .seq = command.seq};
+  answer.failure = {.host = host_name(), .pid = getpid(), .kind = "UsageError", .message = why,
+                    .function = to_string(command.action)};
+  return answer;
+}
+
+Reply Worker::value_for_controller(const Command& command) {
   const auto& slot = registers_.get(command.reg);
   Reply answer{.kind = Reply::Kind::kValue, .worker = id_, .seq = command.seq};
-  std::optional<Origin> lost = slot.lost;
-  if (auto* tensor = std::get_if<Tensor>(&slot.value.data()))
-    if (const auto* poison = tensor->poisoned()) lost = Origin{poison->worker, poison->seq};
+  std::optional<Origin> lost = slot.lost ? slot.lost : find_poison(slot.value);
   if (lost) {
     answer.kind = Reply::Kind::kPoisoned;
     answer.origin = *lost;
   } else if (exchange_) {
     // inside the process: any value, tensors as a copy that later commands don't change
-    Value value = slot.value;
-    if (auto* tensor = std::get_if<Tensor>(&value.data()); tensor && *tensor) {
-      Tensor copy = Tensor::like(*tensor);
-      copy.copy_from(tensor->contiguous());
-      value = copy;
-    }
     answer.kind = Reply::Kind::kToken;
-    answer.token = exchange_->put(std::move(value));
+    answer.token = exchange_->put(copy_tensors(slot.value));
   } else if (std::string why = why_not_encodable(slot.value, 0, INT64_MAX); !why.empty()) {
-    answer.value = Value();
-    answer.kind = Reply::Kind::kError;  // an answer, not a failure of the worker: origin.worker stays -1
-    answer.failure = {.host = host_name(), .pid = getpid(), .kind = "UsageError", .message = why,
-                      .function = to_string(command.action)};
+    return refusal(command, why);
   } else {
     answer.value = slot.value;
   }
-  reply(answer);
+  return answer;
 }
 
 void Worker::debug_set(const Command& command) {
@@ -277,12 +297,11 @@ std::string Worker::function_name() const {
   return to_string(command_.action);
 }
 
-void Worker::record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind) {
+void Worker::record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
+                            const std::string& traceback) {
   const Origin here{id_, command_.seq};
   failures_.add(origin.value_or(here));
-  if (command_.action == Action::kCallPacked || command_.action == Action::kGetGlobalFunc ||
-      (command_.action == Action::kCopyToWorker0 && command_.func == 1))
-    registers_.lose(command_.reg, origin.value_or(here));
+  lose_results(command_, origin.value_or(here));
   Reply report{.kind = origin ? Reply::Kind::kConsequence : Reply::Kind::kError,
                .worker = id_,
                .seq = command_.seq,
@@ -292,7 +311,8 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
                     .pid = getpid(),
                     .kind = kind,
                     .message = error ? error->what() : "an exception that is not a std::exception",
-                    .function = function_name()};
+                    .function = function_name(),
+                    .traceback = traceback};
   log(LogLevel::kDebug, "worker {} failed at command {}: {}", id_, command_.seq, report.failure.message);
   reply(report);
 }

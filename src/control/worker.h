@@ -33,15 +33,19 @@ class Worker {
   uint64_t seq() const { return command_.seq; }
 
  private:
-  bool execute();  ///< false: the command was shut_down
+  bool execute(const std::string& malformed);  ///< false: the command was shut_down
   void run(Command& command);
   void skip(Command& command);
+  void lose_results(const Command& command, Origin origin);
   Value call(const Command& command);
   Value argument(const Command& command, size_t position, const Value& arg, int written_arg);
   void copy_on_worker0(const Command& command);
   void debug_get(const Command& command);
+  Reply value_for_controller(const Command& command);
+  Reply refusal(const Command& command, const std::string& why) const;
   void debug_set(const Command& command);
-  void record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind);
+  void record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
+                      const std::string& traceback = {});
   void reply(const Reply& reply);
   std::string function_name() const;
 

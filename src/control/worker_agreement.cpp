@@ -1,8 +1,13 @@
 #include "control/worker_agreement.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "control/failures.h"
+#include "core/env.h"
 
 namespace tutti {
 namespace {
@@ -10,6 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kStragglers = 200ms;  // on a mismatch: how long to wait for the others, so that the message names all
 constexpr auto kTick = 50ms;
+constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
 
 }  // namespace
 
@@ -39,7 +45,10 @@ RemoteVerdict decode_remote_verdict(Reader& in) {
 std::optional<Arrival> SegmentView::arrival(int worker) {
   std::vector<std::byte> bytes;
   const SharedRecord record = segment_.arrival(worker);
-  while (!record.read(bytes)) yield_cpu();
+  while (!record.read(bytes)) {
+    if (segment_.abandoned()) return std::nullopt;  // its writer may have died over it
+    yield_cpu();
+  }
   if (bytes.empty()) return std::nullopt;
   Reader in(bytes);
   return decode_arrival(in);
@@ -48,20 +57,24 @@ bool SegmentView::finished(int worker, uint64_t seq) {
   return segment_.slot(worker).finished_seq.load(std::memory_order_seq_cst) >= seq;
 }
 std::optional<Origin> SegmentView::failure_at(int worker, uint64_t seq) {
-  return Failures::at(segment_.failures(worker), seq);
+  return Failures::at(segment_.failures(worker), seq, [this] { return segment_.abandoned(); });
 }
 
 void WorkerAgreement::begin_command(uint64_t seq) {
   seq_ = seq;
   indices_.clear();
   left_.clear();
+  slots_taken_ = 0;
 }
 
 CollectiveId WorkerAgreement::next_id(CommKey key) { return {key, seq_, indices_[key]++}; }
 
-std::pair<int, uint32_t> WorkerAgreement::free_slot() {
+std::pair<int, uint64_t> WorkerAgreement::free_slot() {
+  if (slots_taken_ == kSubSlots)
+    throw UsageError(fmt::format("split: {} communicators in one command, which is the most; make them once and use them again", kSubSlots));
+  ++slots_taken_;
   const int slot = next_slot_++ % kSubSlots;
-  return {slot, static_cast<uint32_t>(segment_.commit_word(sub_key(worker_, slot))->load())};
+  return {slot, segment_.commit_word(sub_key(worker_, slot))->load()};
 }
 
 void WorkerAgreement::write(Arrival& arrival) {
@@ -84,12 +97,15 @@ void WorkerAgreement::write(Arrival& arrival) {
 }
 
 void WorkerAgreement::decline(const CollectiveId& id) {
+  if (left_.size() >= kMostFailures) return;  // our leaving the command will tell
   left_.emplace_back(id, here());
   Arrival arrival{.id = id};
   write(arrival);
 }
 
 std::vector<Arrival> WorkerAgreement::agree(Arrival mine) {
+  if (left_.size() >= kMostFailures)
+    throw UsageError(fmt::format("{} collectives have failed in this command; let the error out of the function", left_.size()));
   write(mine);
   const bool on_node = std::all_of(mine.members.begin(), mine.members.end(), [&](int w) { return segment_.has(w); });
   return on_node ? agree_on_node(mine) : agree_across_nodes(mine);
@@ -156,6 +172,13 @@ std::vector<Arrival> WorkerAgreement::agree_across_nodes(const Arrival& mine) {
     if (r < verdict.counts.size()) arrivals.back().counts = verdict.counts[r];
   }
   return arrivals;
+}
+
+void WorkerAgreement::broken(const std::string& why) {
+  segment_.abandon(fmt::format("worker {} (pid {} on {}) failed inside a collective that all had agreed on: {}", worker_, getpid(),
+                               host_name(), why));
+  segment_.check_not_abandoned();
+  std::abort();  // not reached
 }
 
 void WorkerAgreement::leave(Arrival mine, const Disagreement& why) {

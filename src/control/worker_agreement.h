@@ -28,8 +28,9 @@ class WorkerAgreement final : public Agreement {
   CollectiveId next_id(CommKey key) override;
   std::vector<Arrival> agree(Arrival mine) override;
   void decline(const CollectiveId& id) override;
-  std::pair<int, uint32_t> free_slot() override;
-  void adopt(CommKey key, uint32_t round) override { rounds_[key] = round; }
+  [[noreturn]] void broken(const std::string& why) override;
+  std::pair<int, uint64_t> free_slot() override;
+  void adopt(CommKey key, uint64_t round) override { rounds_[key] = round; }
   Origin here() const override { return {worker_, seq_}; }
 
  private:
@@ -42,7 +43,7 @@ class WorkerAgreement final : public Agreement {
   int worker_;
   WaitPolicy policy_;
   uint64_t seq_ = 0;
-  int next_slot_ = 0;
+  int next_slot_ = 0, slots_taken_ = 0;  // the latter in this command
   std::map<CommKey, uint32_t> indices_;  // in this command
   std::map<CommKey, uint64_t> rounds_;   // successes on a communicator so far
   std::vector<std::pair<CollectiveId, Origin>> left_;  // in this command

@@ -51,9 +51,14 @@ int64_t extent_bytes(const Shape& shape, const Shape& strides, DType dtype) {
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 0) return 0;
     if (strides[i] < 0) throw UsageError("negative strides are not supported; copy the array first");
-    last += (shape[i] - 1) * strides[i];
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last))
+      throw UsageError(fmt::format("strides {} of shape {} reach beyond 2^63 elements", to_string(strides), to_string(shape)));
   }
-  return (last + 1) * dtype.size_bytes();
+  int64_t bytes = 0;
+  if (__builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, dtype.size_bytes(), &bytes))
+    throw UsageError(fmt::format("strides {} of shape {} reach beyond 2^63 bytes", to_string(strides), to_string(shape)));
+  return bytes;
 }
 
 }  // namespace
@@ -95,6 +100,7 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
 }
 
 Tensor Tensor::wrap(void* data, Shape shape, DType dtype, std::function<void()> release, Shape strides, Device device) {
+  if (dtype.size_bytes() <= 0) throw UsageError(fmt::format("wrap: dtype {} has no size", to_string(dtype)));
   Tensor t;
   t.count_ = tutti::element_count(shape);
   if (strides.empty()) strides = row_major_strides(shape);
@@ -167,7 +173,8 @@ Tensor Tensor::view(Shape shape, Shape strides, uint64_t byte_offset) const {
   if (!storage_ || shape.size() != strides.size()) throw UsageError("view: shape and strides differ in length");
   Tensor t = *this;
   t.count_ = tutti::element_count(shape);
-  if (byte_offset + static_cast<uint64_t>(extent_bytes(shape, strides, dtype_)) > storage_->size_bytes)
+  const auto extent = static_cast<uint64_t>(extent_bytes(shape, strides, dtype_));
+  if (byte_offset > storage_->size_bytes || extent > storage_->size_bytes - byte_offset)
     throw UsageError(fmt::format("view {} reaches past the end of the storage", to_string(shape)));
   t.shape_ = std::move(shape);
   t.strides_ = std::move(strides);

@@ -67,6 +67,7 @@ std::string why_not(const Value& value, uint64_t session, int64_t most_tensor_by
     case Kind::kFunction: return to_string(value) + " can't travel; register it by name on every rank";
     case Kind::kOpaque: return to_string(value) + " can't travel; it lives on its worker";
     case Kind::kRegister:
+      if (std::get<RegisterRef>(value.data()) == RegisterRef()) return "an empty DRef (it holds nothing)";
       if (std::get<RegisterRef>(value.data()).session == session && session != 0) return {};
       return session == 0 ? "a DRef can't travel inside a value" : to_string(value) + " belongs to another session";
     case Kind::kTensor: {

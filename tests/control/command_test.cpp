@@ -113,19 +113,19 @@ TEST(Failures, peers_find_what_a_worker_failed_with_at_a_command) {
   failures.publish(5);
   failures.acknowledge({{1, 4}});
   failures.publish(6);
-  EXPECT_FALSE(Failures::at(record, 1));
-  EXPECT_EQ(Failures::at(record, 2), (Origin{0, 2}));
-  EXPECT_EQ(Failures::at(record, 4), (Origin{0, 2}));
-  EXPECT_EQ(Failures::at(record, 5), (Origin{1, 4}));
-  EXPECT_FALSE(Failures::at(record, 6));
+  EXPECT_FALSE(Failures::at(record, 1, [] { return false; }));
+  EXPECT_EQ(Failures::at(record, 2, [] { return false; }), (Origin{0, 2}));
+  EXPECT_EQ(Failures::at(record, 4, [] { return false; }), (Origin{0, 2}));
+  EXPECT_EQ(Failures::at(record, 5, [] { return false; }), (Origin{1, 4}));
+  EXPECT_FALSE(Failures::at(record, 6, [] { return false; }));
   for (uint64_t seq = 10; seq < 1000; seq += 2) {  // only the last intervals are kept
     failures.add({0, seq});
     failures.publish(seq);
     failures.acknowledge({{0, seq}});
     failures.publish(seq + 1);
   }
-  EXPECT_EQ(Failures::at(record, 998), (Origin{0, 998}));
-  EXPECT_FALSE(Failures::at(record, 2));
+  EXPECT_EQ(Failures::at(record, 998, [] { return false; }), (Origin{0, 998}));
+  EXPECT_FALSE(Failures::at(record, 2, [] { return false; }));
 }
 
 }  // namespace

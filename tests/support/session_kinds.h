@@ -8,6 +8,10 @@
 
 #include "tutti/tutti.h"
 
+namespace tutti {
+inline void PrintTo(const Value& value, std::ostream* out) { *out << to_string(value); }  // for GoogleTest's messages
+}  // namespace tutti
+
 namespace tutti_test {
 
 inline std::string kind() {

@@ -33,7 +33,8 @@ class MpiCommunicator final : public Communicator {
     check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
 
-  void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>&) override {
+  void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& arrivals) override {
+    if (op == ReduceOp::kAvg && is_half(src.dtype)) return wide_average(src, dst, [&](Buffer w, Buffer d) { allreduce(w, d, op, arrivals); });
     MpiElement element(src.dtype);
     const MPI_Op mpi_op = element.op(op);
     pieces(src.count, [&](int64_t begin, int n) {
@@ -43,17 +44,17 @@ class MpiCommunicator final : public Communicator {
     if (op == ReduceOp::kAvg) divide(dst.dtype, dst.data, dst.count, size());
   }
 
-  void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>&) override {
+  void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& arrivals) override {
+    if (op == ReduceOp::kAvg && is_half(src.dtype)) return wide_average(src, dst, [&](Buffer w, Buffer d) { reduce_scatter(w, d, op, arrivals); });
     MpiElement element(src.dtype);
     const MPI_Op mpi_op = element.op(op);
-    const Buffer from = disjoint(src, dst, copy_);
     if (src.count <= max_count_) {
-      check_mpi(MPI_Reduce_scatter_block(from.data, dst.data, static_cast<int>(dst.count), element.type(), mpi_op,
+      check_mpi(MPI_Reduce_scatter_block(src.data, dst.data, static_cast<int>(dst.count), element.type(), mpi_op,
                                          comm_.get()), "MPI_Reduce_scatter_block");
     } else {
       for (int root = 0; root < size(); ++root)
         pieces(dst.count, [&](int64_t begin, int n) {
-          check_mpi(MPI_Reduce(from.at(root * dst.count + begin), dst.at(begin), n, element.type(), mpi_op, root,
+          check_mpi(MPI_Reduce(src.at(root * dst.count + begin), dst.at(begin), n, element.type(), mpi_op, root,
                                comm_.get()), "MPI_Reduce");
         });
     }
@@ -62,13 +63,12 @@ class MpiCommunicator final : public Communicator {
 
   void allgather(Buffer src, Buffer dst, const std::vector<Arrival>&) override {
     MpiElement element(src.dtype);
-    const Buffer from = disjoint(src, dst, copy_);
     if (dst.count <= max_count_) {
       const int n = static_cast<int>(src.count);
-      check_mpi(MPI_Allgather(from.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Allgather");
+      check_mpi(MPI_Allgather(src.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Allgather");
       return;
     }
-    copy(dst, rank_ * src.count, from, 0, src.count);
+    copy(dst, rank_ * src.count, src, 0, src.count);
     for (int root = 0; root < size(); ++root) broadcast_part(dst, root * src.count, src.count, root, element);
   }
 
@@ -80,51 +80,48 @@ class MpiCommunicator final : public Communicator {
 
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>&) override {
     MpiElement element(dst.dtype);
-    const Buffer from = rank_ == root ? disjoint(src, dst, copy_) : src;
     if (const Parts parts(counts); parts.total <= max_count_) {
-      check_mpi(MPI_Scatterv(from.data, parts.counts.data(), parts.begins.data(), element.type(), dst.data,
+      check_mpi(MPI_Scatterv(src.data, parts.counts.data(), parts.begins.data(), element.type(), dst.data,
                              static_cast<int>(dst.count), element.type(), root, comm_.get()), "MPI_Scatterv");
       return;
     }
     int64_t begin = 0;
     for (int r = 0; r < size(); begin += counts[static_cast<size_t>(r++)]) {
       const int64_t n = counts[static_cast<size_t>(r)];
-      if (r == root && rank_ == root) copy(dst, 0, from, begin, n);
-      else if (rank_ == root) send_part(from, begin, n, r, element, comm_.get());
+      if (r == root && rank_ == root) copy(dst, 0, src, begin, n);
+      else if (rank_ == root) send_part(src, begin, n, r, element, comm_.get());
       else if (rank_ == r) recv_part(dst, 0, n, root, element, comm_.get());
     }
   }
 
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>&) override {
     MpiElement element(src.dtype);
-    const Buffer from = rank_ == root ? disjoint(src, dst, copy_) : src;
     if (const Parts parts(counts); parts.total <= max_count_) {
-      check_mpi(MPI_Gatherv(from.data, static_cast<int>(src.count), element.type(), dst.data, parts.counts.data(),
+      check_mpi(MPI_Gatherv(src.data, static_cast<int>(src.count), element.type(), dst.data, parts.counts.data(),
                             parts.begins.data(), element.type(), root, comm_.get()), "MPI_Gatherv");
       return;
     }
     int64_t begin = 0;
     for (int r = 0; r < size(); begin += counts[static_cast<size_t>(r++)]) {
       const int64_t n = counts[static_cast<size_t>(r)];
-      if (r == root && rank_ == root) copy(dst, begin, from, 0, n);
+      if (r == root && rank_ == root) copy(dst, begin, src, 0, n);
       else if (rank_ == root) recv_part(dst, begin, n, r, element, comm_.get());
-      else if (rank_ == r) send_part(from, 0, n, root, element, comm_.get());
+      else if (rank_ == r) send_part(src, 0, n, root, element, comm_.get());
     }
   }
 
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>&) override {
     MpiElement element(src.dtype);
-    const Buffer from = disjoint(src, dst, copy_);
     const int64_t part = src.count / size();
     if (src.count <= max_count_) {
       const int n = static_cast<int>(part);
-      check_mpi(MPI_Alltoall(from.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Alltoall");
+      check_mpi(MPI_Alltoall(src.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Alltoall");
       return;
     }
     for (int shift = 0; shift < size(); ++shift) {
       const int to = (rank_ + shift) % size(), source = (rank_ - shift + size()) % size();
       pieces(part, [&](int64_t begin, int n) {
-        check_mpi(MPI_Sendrecv(from.at(to * part + begin), n, element.type(), to, 0, dst.at(source * part + begin), n,
+        check_mpi(MPI_Sendrecv(src.at(to * part + begin), n, element.type(), to, 0, dst.at(source * part + begin), n,
                                element.type(), source, 0, comm_.get(), MPI_STATUS_IGNORE), "MPI_Sendrecv");
       });
     }
@@ -153,6 +150,18 @@ class MpiCommunicator final : public Communicator {
   };
 
   int size() const { return static_cast<int>(members_.size()); }
+
+  static bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
+  /// The sum of halves may be beyond them though their average is not: they are added and divided as float32.
+  template <class Reduce>
+  static void wide_average(Buffer src, Buffer dst, Reduce reduce) {
+    const int64_t apart = src.count == dst.count ? 0 : src.count;  // in place, or the result behind the operand
+    std::vector<float> wide(static_cast<size_t>(apart + std::max(src.count, dst.count)));
+    widen_all(src.dtype, src.data, wide.data(), src.count);
+    const Buffer whole{wide.data(), src.count, kFloat32}, part{wide.data() + apart, dst.count, kFloat32};
+    reduce(whole, part);
+    narrow_all(dst.dtype, wide.data() + apart, dst.data, dst.count);
+  }
 
   template <class Call>
   void pieces(int64_t count, Call&& call) const {
@@ -183,7 +192,6 @@ class MpiCommunicator final : public Communicator {
   int64_t max_count_;
   int rank_ = 0;
   MpiComm comm_;
-  std::vector<char> copy_;
 };
 
 }  // namespace

@@ -28,10 +28,9 @@ class NodeCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
-    const Buffer from = disjoint(src, dst, copy_);
     std::vector<const void*> sources(members.size());
     rounds(members, src.dtype, src.count, [&](int64_t begin, int64_t n) {
-      publish(from, begin, n);
+      publish(src, begin, n);
       hand_over(members);
       const int64_t mine = rank_ * dst.count;
       const int64_t lo = std::max(begin, mine), hi = std::min(begin + n, mine + dst.count);
@@ -42,9 +41,8 @@ class NodeCommunicator final : public Communicator {
   }
 
   void allgather(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
-    const Buffer from = disjoint(src, dst, copy_);
     rounds(members, src.dtype, src.count, [&](int64_t begin, int64_t n) {
-      publish(from, begin, n);
+      publish(src, begin, n);
       hand_over(members);
       for (size_t r = 0; r < members.size(); ++r) take(members[r], 0, dst, static_cast<int64_t>(r) * src.count + begin, n);
     });
@@ -60,14 +58,13 @@ class NodeCommunicator final : public Communicator {
 
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
                const std::vector<Arrival>& members) override {
-    const Buffer from = rank_ == root ? disjoint(src, dst, copy_) : src;
     int64_t total = 0, mine = 0;
     for (size_t r = 0; r < counts.size(); ++r) {
       if (static_cast<int>(r) == rank_) mine = total;
       total += counts[r];
     }
     rounds(members, dst.dtype, total, [&](int64_t begin, int64_t n) {
-      if (rank_ == root) publish(from, begin, n);
+      if (rank_ == root) publish(src, begin, n);
       hand_over(members);
       const int64_t lo = std::max(begin, mine), hi = std::min(begin + n, mine + dst.count);
       if (lo < hi) take(members[static_cast<size_t>(root)], lo - begin, dst, lo - mine, hi - lo);
@@ -76,10 +73,9 @@ class NodeCommunicator final : public Communicator {
 
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
               const std::vector<Arrival>& members) override {
-    const Buffer from = rank_ == root ? disjoint(src, dst, copy_) : src;
     const int64_t longest = *std::max_element(counts.begin(), counts.end());
     rounds(members, src.dtype, longest, [&](int64_t begin, int64_t n) {
-      if (begin < src.count) publish(from, begin, std::min(n, src.count - begin));
+      if (begin < src.count) publish(src, begin, std::min(n, src.count - begin));
       hand_over(members);
       if (rank_ != root) return;
       int64_t offset = 0;
@@ -89,11 +85,10 @@ class NodeCommunicator final : public Communicator {
   }
 
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
-    const Buffer from = disjoint(src, dst, copy_);
     const auto size = static_cast<int64_t>(members.size());
     const int64_t part = src.count / size;
     rounds(members, src.dtype, src.count, [&](int64_t begin, int64_t n) {
-      publish(from, begin, n);
+      publish(src, begin, n);
       hand_over(members);
       const int64_t lo = std::max(begin, rank_ * part), hi = std::min(begin + n, (rank_ + 1) * part);
       if (lo >= hi) return;
@@ -160,7 +155,6 @@ class NodeCommunicator final : public Communicator {
   int rank_ = 0;
   std::vector<int> members_;
   uint64_t hand_overs_ = 0;
-  std::vector<char> copy_;
 };
 
 }  // namespace

@@ -72,6 +72,7 @@ void Leader::check() const {
 void Leader::run() try {
   auto last_work = Clock::now();
   while (!done()) {
+    if (!abandoned_.load()) segment_.check_not_abandoned();
     if (step()) {
       last_work = Clock::now();
     } else if (Clock::now() - last_work < kAwake) {
@@ -90,7 +91,7 @@ void Leader::run() try {
   failure_ = error.what();
   failed_.store(true);
   log(LogLevel::kError, "control plane: {}", error.what());
-  segment_.abandon();
+  segment_.abandon(error.what());
   if (!is_root_) MPI_Abort(control_, 1);  // the control plane itself is lost: nobody could be told
 }
 
@@ -281,7 +282,12 @@ bool Leader::forward_arrivals() {
     Arrival arrival = decode_arrival(in);
     const bool on_node = !arrival.members.empty() &&
                          std::all_of(arrival.members.begin(), arrival.members.end(), [&](int w) { return segment_.has(w); });
-    if (on_node) continue;
+    if (on_node) {
+      // no business of other nodes, but what the worker has left before may be, and this is the first we see of it
+      if (arrival.left.empty()) continue;
+      arrival.id = arrival.left.back().first;
+      arrival.members.clear();
+    }
     Writer body;
     encode(body, arrival);
     to_root(Kind::kArrival, body);

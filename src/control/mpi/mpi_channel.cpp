@@ -8,7 +8,15 @@ namespace tutti {
 
 MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)) {
   if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control());
-  worker0_ = std::jthread([this, &job, &exchange] { Worker(segment(), 0, &exchange, job.data()).serve(); });
+  try {
+    worker0_ = std::jthread([this, &job, &exchange] {
+      Worker(segment(), 0, &exchange, job.data()).serve();
+      job.end_if_abandoned(segment());
+    });
+  } catch (...) {
+    if (leader_) leader_->stop_now();
+    throw;
+  }
 }
 
 void MpiChannel::send(std::span<const std::byte> command, const std::function<void()>& relax) {
@@ -39,6 +47,7 @@ uint64_t MpiChannel::finished() {
 }
 
 void MpiChannel::check_alive() {
+  SegmentChannel::check_alive();
   if (leader_) leader_->check();
 }
 

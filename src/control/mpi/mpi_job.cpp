@@ -195,10 +195,26 @@ void MpiJob::serve_session(const Layout& layout) {
   const int node = layout.node_of[static_cast<size_t>(rank_)];
   std::unique_ptr<Leader> leader;
   if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get());
-  Worker worker(*segment, rank_, nullptr, data());
-  send(control_.get(), 0, Tag::kReady, {});
-  worker.serve();
+  try {
+    Worker worker(*segment, rank_, nullptr, data());
+    send(control_.get(), 0, Tag::kReady, {});
+    worker.serve();
+  } catch (...) {
+    if (leader) leader->stop_now();
+    throw;
+  }
+  end_if_abandoned(*segment);
   if (leader) leader->stop_after(segment->slot(rank_).finished_seq.load());
+}
+
+/// Ranks may be inside MPI calls that the lost one will never join: nothing short of the job can be ended.
+void MpiJob::end_if_abandoned(Segment& segment) {
+  try {
+    segment.check_not_abandoned();
+  } catch (const TransportError& error) {
+    fmt::print(stderr, "[rank {} {}] {}\n", rank_, host_name(), error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
 }
 
 std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, Exchange& exchange,

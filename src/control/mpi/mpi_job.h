@@ -34,6 +34,7 @@ class MpiJob {
   /// Rank 0: the control channel of a new session on ranks 0..num_workers-1.
   std::unique_ptr<Channel> start_session(int num_workers, int num_groups, Exchange& exchange,
                                          std::chrono::milliseconds timeout);
+  void end_if_abandoned(Segment& segment);  ///< MPI_Abort, with what the segment says
   MPI_Comm control() const { return control_.get(); }
   void* data() { return &data_raw_; }
 

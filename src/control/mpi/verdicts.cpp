@@ -24,8 +24,8 @@ void Verdicts::arrived(Arrival arrival) {
 }
 
 void Verdicts::left(int worker, uint64_t seq, std::optional<Origin> origin) {
-  if (left_.size() > kKept) left_.erase(left_.begin());
-  left_[{worker, seq}] = origin;
+  if (left_.size() > kKept) left_.erase(left_.begin());  // the oldest command
+  left_[{seq, worker}] = origin;
   changed_ = true;
 }
 
@@ -35,7 +35,7 @@ std::optional<Arrival> Verdicts::arrival(int worker) {
 }
 
 std::optional<Origin> Verdicts::failure_at(int worker, uint64_t seq) {
-  const auto it = left_.find({worker, seq});
+  const auto it = left_.find({seq, worker});
   return it == left_.end() ? std::nullopt : it->second;
 }
 

@@ -29,7 +29,7 @@ class Verdicts final : public MemberView {
 
  private:
   std::optional<Arrival> arrival(int worker) override;
-  bool finished(int worker, uint64_t seq) override { return left_.contains({worker, seq}); }
+  bool finished(int worker, uint64_t seq) override { return left_.contains({seq, worker}); }
   std::optional<Origin> failure_at(int worker, uint64_t seq) override;
 
   struct Waiting {
@@ -39,7 +39,7 @@ class Verdicts final : public MemberView {
     bool asked = false;  // its missing peers are being watched
   };
   std::map<int, Waiting> latest_;
-  std::map<std::pair<int, uint64_t>, std::optional<Origin>> left_;
+  std::map<std::pair<uint64_t, int>, std::optional<Origin>> left_;  // by command and worker
   bool changed_ = false;
   bool mismatch_pending_ = false;
 };

@@ -17,25 +17,27 @@ ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::ch
     for (int id = 1; id < layout.num_workers; ++id) start_session(processes_[static_cast<size_t>(id - 1)], segment(), id);
     for (int id = 1; id < layout.num_workers; ++id)
       await_answer(processes_[static_cast<size_t>(id - 1)], id, start_timeout);
+    worker0_ = std::jthread([this, &exchange] { Worker(segment(), 0, &exchange, nullptr).serve(); });
   } catch (...) {
-    kill_all();
+    kill_all("the session did not start");
     throw;
   }
-  worker0_ = std::jthread([this, &exchange] { Worker(segment(), 0, &exchange, nullptr).serve(); });
 }
 
 void ProcessChannel::check_alive() {
   for (size_t i = 0; i < processes_.size(); ++i)
     if (auto how = how_it_ended(processes_[i].pid)) {
       const pid_t pid = std::exchange(processes_[i].pid, -1);
-      kill_all();
-      throw TransportError(fmt::format("worker {} (pid {} on {}) was lost: {}; the session is over, a new one starts fresh workers",
-                                       i + 1, pid, host_name(), *how));
+      const std::string why = fmt::format("worker {} (pid {} on {}) was lost: {}; the session is over, a new one starts fresh workers",
+                                          i + 1, pid, host_name(), *how);
+      kill_all(why);
+      throw TransportError(why);
     }
+  SegmentChannel::check_alive();
 }
 
-void ProcessChannel::kill_all() noexcept {
-  segment().abandon();  // worker 0 may wait inside a collective for one that never comes
+void ProcessChannel::kill_all(std::string_view why) noexcept {
+  segment().abandon(why);  // worker 0 may wait inside a collective for one that never comes
   for (WorkerProcess& process : processes_) {
     if (process.pid <= 0) continue;
     ::kill(process.pid, SIGKILL);
@@ -53,7 +55,7 @@ void ProcessChannel::close() noexcept {
     processes_.clear();
   } catch (const std::exception& error) {
     log(LogLevel::kWarn, "{}", error.what());
-    kill_all();
+    kill_all(error.what());
   }
 }
 

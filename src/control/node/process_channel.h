@@ -19,7 +19,7 @@ class ProcessChannel final : public SegmentChannel {
   void close() noexcept override;
 
  private:
-  void kill_all() noexcept;
+  void kill_all(std::string_view why) noexcept;
   std::vector<WorkerProcess> processes_;  // of workers 1, 2, ...
   std::jthread worker0_;
 };

@@ -53,20 +53,21 @@ void serve_session(int socket, const std::vector<std::byte>& message) {
   const Layout layout = decode_layout(in);
   const auto worker = in.get<int32_t>(), fd = in.get<int32_t>();
   const auto pid = in.get<int64_t>();
-  Writer answer;
+  const auto answer = [&](std::string_view problem) {
+    Writer out;
+    out.text(problem);
+    send_message(socket, out.bytes());
+  };
+  std::optional<Segment> segment;
   try {
-    Segment segment(SharedMemory::open(static_cast<pid_t>(pid), fd), layout, 0);
-    Worker self(segment, worker, nullptr, nullptr);
-    answer.text("");
-    send_message(socket, answer.bytes());
-    self.serve();
+    segment.emplace(SharedMemory::open(static_cast<pid_t>(pid), fd), layout, 0);
   } catch (const Error& error) {
-    answer = {};
-    answer.text(error.what());
-    send_message(socket, answer.bytes());
-    return;
+    return answer(error.what());
   }
-  send_message(socket, answer.bytes());
+  Worker self(*segment, worker, nullptr, nullptr);
+  answer("");  // in
+  self.serve();
+  answer("");  // and out
 }
 
 }  // namespace
@@ -102,6 +103,7 @@ std::vector<WorkerProcess> ProcessPool::take(size_t count) {
   if (program_.empty())
     throw UsageError("ProcessSession: the program executes itself again as a worker, which needs tutti::run: "
                      "int main(int argc, char** argv) { return tutti::run(argc, argv, controller); }");
+  std::lock_guard lock(mutex_);
   std::vector<WorkerProcess> taken;
   while (taken.size() < count && !idle_.empty()) {
     if (!how_it_ended(idle_.back().pid)) taken.push_back(std::move(idle_.back()));
@@ -112,10 +114,12 @@ std::vector<WorkerProcess> ProcessPool::take(size_t count) {
 }
 
 void ProcessPool::give_back(std::vector<WorkerProcess> processes) {
+  std::lock_guard lock(mutex_);
   for (WorkerProcess& process : processes) idle_.push_back(std::move(process));
 }
 
 void ProcessPool::end_all() {
+  std::lock_guard lock(mutex_);
   for (WorkerProcess& process : idle_) {
     process.socket.reset();
     ::waitpid(process.pid, nullptr, 0);

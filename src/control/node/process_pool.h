@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ class ProcessPool {
 
  private:
   WorkerProcess start();
+  std::mutex mutex_;
   std::vector<std::string> program_;
   std::vector<WorkerProcess> idle_;
 };
