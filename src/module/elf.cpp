@@ -1,0 +1,123 @@
+#include "module/elf.h"
+
+#include <elf.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+
+#include "tutti/error.h"
+
+namespace tutti::ffi {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint16_t kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr uint16_t kMachine = EM_AARCH64;
+#elif defined(__powerpc64__)
+constexpr uint16_t kMachine = EM_PPC64;
+#elif defined(__riscv)
+constexpr uint16_t kMachine = EM_RISCV;
+#else
+#error "state the ELF machine of this architecture"
+#endif
+
+std::string machine_name(uint16_t machine) {
+  switch (machine) {
+    case EM_386: return "x86 (32 bit)";
+    case EM_X86_64: return "x86-64";
+    case EM_AARCH64: return "aarch64";
+    case EM_ARM: return "arm (32 bit)";
+    case EM_PPC64: return "ppc64";
+    case EM_RISCV: return "riscv";
+    default: return fmt::format("machine {}", machine);
+  }
+}
+
+/// A T at an offset of the file; every read is checked.
+class Image {
+ public:
+  Image(std::span<std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  template <class T>
+  T get(uint64_t offset) const {
+    T value;
+    std::memcpy(&value, at(offset, sizeof value), sizeof value);
+    return value;
+  }
+  template <class T>
+  void put(uint64_t offset, const T& value) {
+    std::memcpy(at(offset, sizeof value), &value, sizeof value);
+  }
+  std::string text(uint64_t offset) const {
+    const auto* begin = reinterpret_cast<const char*>(at(offset, 1));
+    return std::string(begin, strnlen(begin, bytes_.size() - offset));
+  }
+
+ private:
+  std::byte* at(uint64_t offset, size_t size) const {
+    if (offset > bytes_.size() || size > bytes_.size() - offset)
+      throw UsageError(fmt::format("{} is a shared library that is cut short or damaged", path_));
+    return bytes_.data() + offset;
+  }
+  std::span<std::byte> bytes_;
+  const std::string& path_;
+};
+
+}  // namespace
+
+ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
+  if (bytes.size() < SELFMAG || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0)
+    throw UsageError(fmt::format("{} is not a shared library (it is no ELF file)", path));
+  Image image(bytes, path);
+  const auto header = image.get<Elf64_Ehdr>(0);  // e_machine lies at the same place in 32-bit files
+  if (header.e_machine != kMachine || header.e_ident[EI_CLASS] != ELFCLASS64)
+    throw UsageError(fmt::format("{} is for {}, this process is {}; build it for this machine", path, machine_name(header.e_machine),
+                                 machine_name(kMachine)));
+  if (header.e_type != ET_DYN)
+    throw UsageError(fmt::format("{} is not a shared library ({}); link it with -shared", path,
+                                 header.e_type == ET_REL ? "an object file" : header.e_type == ET_EXEC ? "a program" : "another ELF file"));
+
+  std::vector<Elf64_Phdr> segments;
+  for (uint64_t i = 0; i < header.e_phnum; ++i) segments.push_back(image.get<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr)));
+  const auto file_offset = [&](uint64_t address) -> std::optional<uint64_t> {
+    for (const auto& s : segments)
+      if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) return s.p_offset + (address - s.p_vaddr);
+    return std::nullopt;
+  };
+
+  ElfInfo info;
+  uint64_t strings = 0, path_list = 0, init_size_at = 0;
+  std::vector<uint64_t> needed;
+  for (const auto& segment : segments) {
+    if (segment.p_type != PT_DYNAMIC) continue;
+    for (uint64_t at = segment.p_offset; at + sizeof(Elf64_Dyn) <= segment.p_offset + segment.p_filesz; at += sizeof(Elf64_Dyn)) {
+      const auto entry = image.get<Elf64_Dyn>(at);
+      if (entry.d_tag == DT_NULL) break;
+      if (entry.d_tag == DT_NEEDED) needed.push_back(entry.d_un.d_val);
+      if (entry.d_tag == DT_STRTAB) strings = entry.d_un.d_ptr;
+      if (entry.d_tag == DT_RUNPATH || (entry.d_tag == DT_RPATH && path_list == 0)) path_list = entry.d_un.d_val;
+      if (entry.d_tag == DT_INIT_ARRAY) info.init_array = entry.d_un.d_ptr;
+      if (entry.d_tag == DT_INIT_ARRAYSZ) {
+        info.init_array_count = entry.d_un.d_val / sizeof(void*);
+        init_size_at = at;
+      }
+    }
+  }
+  if (init_size_at != 0) {
+    auto entry = image.get<Elf64_Dyn>(init_size_at);
+    entry.d_un.d_val = 0;
+    image.put(init_size_at, entry);
+  }
+  const auto string_table = file_offset(strings);
+  if (!string_table) throw UsageError(fmt::format("{} is a shared library without a dynamic section", path));
+  for (uint64_t name : needed) info.needed.push_back(image.text(*string_table + name));
+  if (path_list != 0) {
+    std::string rest = image.text(*string_table + path_list) + ":";
+    for (size_t colon; (colon = rest.find(':')) != std::string::npos; rest.erase(0, colon + 1))
+      if (colon > 0) info.run_path.push_back(rest.substr(0, colon));
+  }
+  return info;
+}
+
+}  // namespace tutti::ffi

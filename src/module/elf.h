@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tutti::ffi {
+
+/// What a shared library says of itself before it is loaded.
+struct ElfInfo {
+  std::vector<std::string> needed;    ///< DT_NEEDED
+  std::vector<std::string> run_path;  ///< DT_RUNPATH or DT_RPATH, split at ':'
+  uint64_t init_array = 0;            ///< address of its constructors, relative to where it is loaded
+  uint64_t init_array_count = 0;
+};
+
+/// Reads the dynamic section of the file in `image` and takes the constructors out, so that dlopen does not run them: an exception
+/// that leaves a constructor inside dlopen ends the process.
+/// @throws UsageError  not a shared library, or one for another machine; `path` is for the message
+ElfInfo take_constructors(std::span<std::byte> image, const std::string& path);
+
+}  // namespace tutti::ffi

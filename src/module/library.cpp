@@ -1,0 +1,202 @@
+#include "module/library.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "core/env.h"
+#include "core/log.h"
+#include "core/type_name.h"
+#include "module/call.h"
+#include "module/check.h"
+#include "module/elf.h"
+#include "module/runtime.h"
+
+namespace tutti::ffi {
+namespace {
+
+constexpr const char* kNeedsTvm =
+    "it needs TVM's runtime: put the folder of libtvm_ffi.so and libtvm_runtime.so on LD_LIBRARY_PATH, or link them";
+
+struct Signature {
+  dev_t device;
+  ino_t inode;
+  off_t size;
+  int64_t changed_ns;
+  bool operator==(const Signature&) const = default;
+};
+
+Signature signature_of(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0)
+    throw UsageError(fmt::format("{} on {}: {}", path, host_name(), std::strerror(errno)));
+  if (!S_ISREG(status.st_mode)) throw UsageError(fmt::format("{} on {} is not a file", path, host_name()));
+  return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+std::vector<std::byte> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  std::vector<std::byte> bytes(file ? static_cast<size_t>(file.tellg()) : 0);
+  if (!file.seekg(0) || !file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
+    throw UsageError(fmt::format("{} on {} can't be read: {}", path, host_name(), std::strerror(errno)));
+  return bytes;
+}
+
+/// A copy that can be mapped executable, or nothing where the system forbids that.
+Fd executable_copy(const std::vector<std::byte>& bytes, const std::string& name) {
+  Fd fd(memfd_create(name.c_str(), MFD_CLOEXEC));
+  for (size_t done = 0; fd && done < bytes.size();) {
+    const ssize_t n = write(fd.get(), bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno != EINTR) throw SystemError(fmt::format("a copy of {}: {}", name, std::strerror(errno)));
+    if (n > 0) done += static_cast<size_t>(n);
+  }
+  void* probe = fd ? mmap(nullptr, 1, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd.get(), 0) : MAP_FAILED;
+  if (probe == MAP_FAILED) return {};
+  munmap(probe, 1);
+  return fd;
+}
+
+/// $ORIGIN means the folder of the file; the loader would take that of our copy. Libraries found there are loaded first.
+void load_neighbours(const ElfInfo& info, const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path();
+  for (std::string search : info.run_path) {
+    bool has_origin = false;
+    for (const char* origin : {"${ORIGIN}", "$ORIGIN"})
+      for (size_t at; (at = search.find(origin)) != std::string::npos; has_origin = true)
+        search.replace(at, std::strlen(origin), folder);
+    if (!has_origin) continue;
+    for (const std::string& name : info.needed)
+      if (access((search + "/" + name).c_str(), R_OK) == 0) dlopen((search + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+}
+
+/// Modules find the functions of tutti/abi.h in the program's scope, also where we came in as somebody's private dependency.
+void make_ourselves_visible() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&make_ourselves_visible), &info) && info.dli_fname)
+    if (void* self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL)) dlclose(self);
+}
+
+std::string explain(std::string why) {
+  for (const char* sign : {"libtvm", "undefined symbol: TVM", "undefined symbol: _ZN3tvm", "undefined symbol: _ZNK3tvm"})
+    if (why.find(sign) != std::string::npos) return why + "; " + kNeedsTvm;
+  return why;
+}
+
+}  // namespace
+
+Library& Library::open(const std::string& path) {
+  struct Loaded {
+    Signature signature;
+    Library* library;
+  };
+  static std::recursive_mutex mutex;  // a constructor may load another module
+  static std::map<std::string, Loaded> loaded;
+  std::lock_guard lock(mutex);
+  std::error_code error, ignored;
+  const std::string real = std::filesystem::canonical(path, error);
+  if (error) throw UsageError(fmt::format("{} on {}: {} (working directory {})", path, host_name(), error.message(),
+                                          std::filesystem::current_path(ignored).string()));
+  const Signature signature = signature_of(real);
+  if (auto it = loaded.find(real); it != loaded.end() && it->second.signature == signature) return *it->second.library;
+  std::unique_ptr<Library> library(new Library(real));
+  library->load();
+  log(LogLevel::kInfo, "loaded module {}", real);
+  loaded[real] = {signature, library.get()};
+  return *library.release();  // for the life of the process
+}
+
+void Library::load() {
+  std::vector<std::byte> image = read_file(path_);
+  const ElfInfo info = take_constructors(image, path_);
+  make_ourselves_visible();
+  load_neighbours(info, path_);
+  image_ = executable_copy(image, std::filesystem::path(path_).filename());
+  const std::string name = image_ ? fmt::format("/proc/{}/fd/{}", getpid(), image_.get()) : path_;
+  handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle_) {
+    std::string why = dlerror();
+    if (size_t at = why.find(name); at == 0) why.erase(0, name.size() + std::min<size_t>(2, why.size() - name.size()));
+    throw SystemError(fmt::format("{} on {} can't be loaded: {}", path_, host_name(), explain(why)));
+  }
+  try {
+    adopt_foreign_runtime(handle_);
+    fill_in_context();
+    if (image_) run_constructors(info.init_array, info.init_array_count);
+  } catch (...) {
+    dlclose(std::exchange(handle_, nullptr));  // runs the destructors of what was constructed
+    // a library that stays nevertheless keeps its name: the number must not be used again
+    if (void* stays = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD)) dlclose(stays), (void)image_.release();
+    throw;
+  }
+}
+
+void Library::fill_in_context() {
+  for (const ContextSymbol& context : context_symbols())
+    if (auto** variable = static_cast<void**>(symbol(context.name))) *variable = context.address;
+  if (auto** context = static_cast<void**>(symbol("__tvm_ffi__library_ctx"))) *context = this;
+  bool lacks_runtime = symbol("__tvm_ffi__library_bin") != nullptr;
+  for (const char* name : {"__TVMBackendGetFuncFromEnv", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace",
+                           "__TVMBackendParallelLaunch", "__TVMBackendParallelBarrier"})
+    if (auto** variable = static_cast<void**>(symbol(name))) lacks_runtime |= *variable == nullptr;
+  if (lacks_runtime) throw SystemError(fmt::format("{} on {} can't be used: {}", path_, host_name(), kNeedsTvm));
+}
+
+void Library::run_constructors(uint64_t first, uint64_t count) {
+  link_map* map = nullptr;
+  if (count == 0 || dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0) return;
+  const auto* constructors = reinterpret_cast<void (*const*)(int, char**, char**)>(map->l_addr + first);
+  // in our words: the exception's type goes with the library
+  std::string kind = "unknown exception", message;
+  static char* no_arguments[] = {nullptr};
+  try {
+    for (uint64_t i = 0; i < count; ++i) constructors[i](0, no_arguments, environ);
+    return;
+  } catch (const std::exception& error) {
+    kind = type_name(typeid(error));
+    message = error.what();
+  } catch (...) {
+    message = "not a std::exception";
+  }
+  throw ModuleError(kind, fmt::format("{} on {}: a constructor threw: {}", path_, host_name(), message), {});
+}
+
+void* Library::symbol(const std::string& name) const {
+  void* found = dlsym(handle_, name.c_str());
+  Dl_info info{};
+  link_map* map = nullptr;  // of this library only: dlsym also looks into what it links
+  if (!found || dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0 || !dladdr(found, &info)) return nullptr;
+  return reinterpret_cast<uintptr_t>(info.dli_fbase) == map->l_addr ? found : nullptr;
+}
+
+std::optional<Function> Library::function(const std::string& name, const ObjectRef& self) {
+  void* found = symbol("__tvm_ffi_" + name);
+  if (!found) return std::nullopt;
+  if (!is_code(found)) throw UsageError(fmt::format("__tvm_ffi_{} in {} is not a function", name, path_));
+  const auto call = reinterpret_cast<TVMFFISafeCallType>(found);
+  return Function(name, [name, call, self](Args args) { return call_c(name, call, self.get(), args); }, {});
+}
+
+TVMFFIObject* Library::lookup(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  ObjectRef& known = looked_up_[name];
+  if (known) return known.get();
+  if (auto own = function(name)) known = make_box(*own);
+  else if (auto global = find_global_func(name)) known = make_box(*global);
+  else if (auto foreign = find_foreign_function(name)) known = *foreign;
+  else throw UsageError(fmt::format("{} asks for a function '{}', which neither it nor the registry has", path_, name));
+  return known.get();
+}
+
+}  // namespace tutti::ffi

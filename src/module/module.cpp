@@ -1,0 +1,67 @@
+// Modules on a worker, and the functions behind Session::load_vm_module and DModule.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "module/call.h"
+#include "module/convert.h"
+#include "module/library.h"
+#include "module/runtime.h"
+#include "tutti/function.h"
+#include "tutti/worker.h"
+
+namespace tutti::ffi {
+namespace {
+
+/// A library, or the object that its vm_load_executable made.
+struct Module {
+  Library* library;
+  Value object;
+};
+
+const ObjectRef* object_in(const Value& value) { return opaque_cast<ObjectRef>(value); }
+
+std::optional<Function> find_function(const Module& module, const std::string& name) {
+  if (module.object.is_none()) return module.library->function(name);
+  const ObjectRef& object = *object_in(module.object);
+  if (object.get()->type_index == kTVMFFIModule && has_foreign_runtime()) {
+    // one of TVM's own modules
+    auto get = find_foreign_function("ffi.ModuleGetFunction");
+    if (!get) throw UsageError("libtvm_ffi has no ffi.ModuleGetFunction");
+    const Value found = function_of("ffi.ModuleGetFunction", *get)(List{module.object, name, true});
+    if (found.is_none()) return std::nullopt;
+    return found.as<Function>();
+  }
+  return module.library->function(name, object);
+}
+
+Function get_function(const Module& module, const std::string& name) {
+  if (auto found = find_function(module, name)) return *found;
+  throw UsageError(fmt::format("{} has no function '{}' (no symbol __tvm_ffi_{})", module.library->path(), name, name));
+}
+
+Value load_vm_module(const std::string& path, const Value& device_or_none) {
+  const Device device = device_or_none.is_none() ? worker::device() : device_or_none.as<Device>();
+  Module module{&Library::open(path), {}};
+  if (auto load = module.library->function("vm_load_executable")) {
+    module.object = (*load)({});
+    if (!object_in(module.object))
+      throw UsageError(fmt::format("vm_load_executable of {} returned {}, expected an object", path, to_string(module.object)));
+    auto initialize = find_function(module, "vm_initialization");
+    if (!initialize) throw UsageError(fmt::format("{} has vm_load_executable but no vm_initialization", path));
+    constexpr int kPooled = 2;  // TVM's allocator type
+    (*initialize)(List{device.type, device.id, kPooled, static_cast<int>(dl::kCPU), 0, kPooled});
+  }
+  return make_opaque(std::move(module), "module " + std::filesystem::path(path).filename().string());
+}
+
+Value module_get_function(const Value& module, const std::string& name) {
+  if (auto* ours = opaque_cast<Module>(module)) return get_function(*ours, name);
+  throw UsageError(fmt::format("['{}'] of {}, expected a module", name, to_string(module)));
+}
+
+const bool registered = register_global_func("runtime.disco.load_vm_module", load_vm_module) &&
+                        register_global_func("runtime.disco.module_get_function", module_get_function);
+
+}  // namespace
+}  // namespace tutti::ffi

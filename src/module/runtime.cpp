@@ -1,0 +1,107 @@
+#include "module/runtime.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "core/log.h"
+
+namespace tutti::ffi {
+namespace {
+
+/// What holds state and must therefore be one for the process.
+struct Foreign {
+  decltype(&TVMFFIErrorSetRaised) set_raised;
+  decltype(&TVMFFIErrorMoveFromRaised) move_from_raised;
+  decltype(&TVMFFIFunctionGetGlobal) get_global;
+};
+std::atomic<const Foreign*> foreign{nullptr};
+
+thread_local ObjectRef raised;
+
+std::mutex symbols_mutex;
+std::vector<ContextSymbol>& registered_symbols() {
+  static auto* symbols = new std::vector<ContextSymbol>;
+  return *symbols;
+}
+
+template <class F>
+F find(void* library, const char* name, F ours) {
+  auto found = reinterpret_cast<F>(dlsym(library, name));
+  return found == ours ? nullptr : found;
+}
+
+}  // namespace
+
+void set_raised(ObjectRef error) {
+  if (const Foreign* f = foreign.load()) f->set_raised(error.get());  // adds its own reference
+  else raised = std::move(error);
+}
+
+ObjectRef move_from_raised() {
+  if (const Foreign* f = foreign.load()) {
+    TVMFFIObjectHandle error = nullptr;
+    f->move_from_raised(&error);
+    return ObjectRef::steal(static_cast<TVMFFIObject*>(error));
+  }
+  return std::move(raised);
+}
+
+bool has_foreign_runtime() { return foreign.load() != nullptr; }
+
+std::optional<ObjectRef> find_foreign_function(const std::string& name) {
+  const Foreign* f = foreign.load();
+  TVMFFIObjectHandle function = nullptr;
+  const TVMFFIByteArray bytes{name.data(), name.size()};
+  if (!f || f->get_global(&bytes, &function) != 0 || !function) return std::nullopt;
+  return ObjectRef::steal(static_cast<TVMFFIObject*>(function));
+}
+
+void adopt_foreign_runtime(void* library) {
+  if (foreign.load()) return;
+  const Foreign found{find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
+                      find(library, "TVMFFIErrorMoveFromRaised", &TVMFFIErrorMoveFromRaised),
+                      find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal)};
+  if (!found.set_raised || !found.move_from_raised || !found.get_global) return;
+  log(LogLevel::kInfo, "modules use libtvm_ffi from now on");
+  foreign.store(new Foreign(found));  // for the life of the process
+}
+
+std::vector<ContextSymbol> context_symbols() {
+  std::vector<ContextSymbol> symbols;
+#define TUTTI_SYMBOL(name) symbols.push_back({"__" #name, reinterpret_cast<void*>(&(name))})
+  TUTTI_SYMBOL(TVMFFIObjectIncRef);
+  TUTTI_SYMBOL(TVMFFIObjectDecRef);
+  TUTTI_SYMBOL(TVMFFIObjectCreateOpaque);
+  TUTTI_SYMBOL(TVMFFIAnyViewToOwnedAny);
+  TUTTI_SYMBOL(TVMFFIFunctionCreate);
+  TUTTI_SYMBOL(TVMFFIFunctionGetGlobal);
+  TUTTI_SYMBOL(TVMFFIFunctionSetGlobal);
+  TUTTI_SYMBOL(TVMFFIFunctionCall);
+  TUTTI_SYMBOL(TVMFFIErrorSetRaised);
+  TUTTI_SYMBOL(TVMFFIErrorSetRaisedFromCStr);
+  TUTTI_SYMBOL(TVMFFIErrorSetRaisedFromCStrParts);
+  TUTTI_SYMBOL(TVMFFIErrorMoveFromRaised);
+  TUTTI_SYMBOL(TVMFFIErrorCreate);
+  TUTTI_SYMBOL(TVMFFIStringFromByteArray);
+  TUTTI_SYMBOL(TVMFFIBytesFromByteArray);
+  TUTTI_SYMBOL(TVMFFIDataTypeFromString);
+  TUTTI_SYMBOL(TVMFFIDataTypeToString);
+  TUTTI_SYMBOL(TVMFFIEnvTensorAlloc);
+  TUTTI_SYMBOL(TVMFFIEnvSetStream);
+  TUTTI_SYMBOL(TVMFFIEnvGetStream);
+  TUTTI_SYMBOL(TVMFFIEnvModLookupFromImports);
+  TUTTI_SYMBOL(TVMFFIEnvModRegisterContextSymbol);
+#undef TUTTI_SYMBOL
+  std::lock_guard lock(symbols_mutex);
+  symbols.insert(symbols.end(), registered_symbols().begin(), registered_symbols().end());
+  return symbols;
+}
+
+void register_context_symbol(std::string name, void* address) {
+  std::lock_guard lock(symbols_mutex);
+  registered_symbols().push_back({std::move(name), address});
+}
+
+}  // namespace tutti::ffi

@@ -1,0 +1,31 @@
+// The state behind the C calling convention: raised errors, global functions. Ours, or that of libtvm_ffi once a module has
+// brought it into the process.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "module/object.h"
+
+namespace tutti::ffi {
+
+void set_raised(ObjectRef error);
+ObjectRef move_from_raised();  ///< empty if none
+
+/// A global function of libtvm_ffi's registry, if it is here and has it.
+std::optional<ObjectRef> find_foreign_function(const std::string& name);
+bool has_foreign_runtime();
+
+/// Looks for libtvm_ffi in what `library` (a handle of dlopen; null: the program) has brought.
+void adopt_foreign_runtime(void* library);
+
+/// The functions of tutti/abi.h: name and address, for the variables of compiled kernels; and those that were registered.
+struct ContextSymbol {
+  std::string name;
+  void* address;
+};
+std::vector<ContextSymbol> context_symbols();
+void register_context_symbol(std::string name, void* address);
+
+}  // namespace tutti::ffi

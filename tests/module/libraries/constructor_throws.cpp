@@ -1,0 +1,6 @@
+#include <stdexcept>
+
+struct Throws {
+  Throws() { throw std::logic_error("not today"); }
+};
+static Throws throws;
