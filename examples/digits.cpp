@@ -1,10 +1,11 @@
 // Data-parallel training of a two-layer network on real 8x8 digits, full batch. Every worker computes gradients on its own
 // uneven share of the rows; the sums are allreduced and divided by the row count, so any number of workers gives the same
-// weights. mpirun -n 4 build/examples/digits [digits.csv.gz [epochs]]
+// weights. mpirun -n 4 build/examples/digits [digits.csv.gz [epochs [file for the weights]]]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <random>
 
 #include "digits_data.h"
@@ -126,12 +127,13 @@ int controller(int argc, char** argv) {
   }
 
   const auto last = weights.debug_get_from_remote(session.num_workers() - 1).as<tutti::Tensor>();
-  double checksum = 0;  // the same for any number of workers
-  for (size_t i = 0; i < last.values<float>().size(); ++i) checksum += last.values<float>()[i] * std::cos(static_cast<double>(i));
+  if (argc > 3) {
+    std::ofstream file(argv[3]);
+    for (float w : last.values<float>()) file << w << '\n';
+  }
   const double test_accuracy = accuracy(last, data.test);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  std::printf("workers %d weights %.6f test accuracy %.4f seconds %.2f\n", session.num_workers(), checksum, test_accuracy,
-              seconds.count());
+  std::printf("workers %d test accuracy %.4f seconds %.2f\n", session.num_workers(), test_accuracy, seconds.count());
   return test_accuracy >= 0.95 ? 0 : 2;
 }
 

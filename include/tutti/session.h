@@ -91,7 +91,15 @@ struct SessionOptions {
   std::chrono::milliseconds start_timeout{30000};
 };
 
-/// One controller and its workers. A cheap handle; the last copy shuts the session down. Calls must not overlap in time.
+/// One controller and its workers. A cheap handle; the last copy shuts the session down. Calls must not overlap in time, and
+/// worker functions can't make any.
+///
+/// Every call that is not said to be synchronising only issues a command and returns: wrong arguments are a UsageError at once
+/// (nothing was sent), what goes wrong on a worker is a RemoteError of the next synchronising call (sync_*, debug_*, shutdown).
+/// Commands run in the order of the calls, on every worker. Worker 0 is a thread of the controller's process.
+///
+/// "Counts" below are numbers of elements; shapes may differ. src may be dst. dtypes must agree. `in_group`: each group by
+/// itself, its first worker in the place of worker 0; else all workers together.
 class Session {
  public:
   /// The ranks of the MPI job that tutti::run has started; rank 0 only.
@@ -102,10 +110,15 @@ class Session {
   int num_groups() const;
   const std::string& kind() const;  ///< "thread", "process" or "mpi"
 
+  /// An uninitialised array of this shape on every worker. device: default the worker's. worker0_only: on worker 0 only, with
+  /// in_group on the first worker of every group; the others hold None.
   DRef empty(Shape shape, DType dtype, std::optional<Device> device = {}, bool worker0_only = false, bool in_group = true,
              Where where = Where::current());
   /// Looked up on every worker; an unknown name is an error of the next synchronising call.
   DPackedFunc get_global_func(std::string_view name, Where where = Where::current());
+  /// Calls the function in `func` on every worker; the result's register. Arguments: DRefs (each worker takes its own value),
+  /// None (nullptr), bool, numbers, strings, Bytes, Shape, DType, Device, List of these, host tensors up to 64 KiB.
+  /// @throws UsageError  an argument that can't travel: position and type
   template <class... A>
   DRef call_packed(CallSite func, A&&... args) {
     return call(func.function, {Value(std::forward<A>(args))...}, func.where);
@@ -126,25 +139,37 @@ class Session {
   /// Asynchronous: host_array is filled after the next sync of worker 0.
   void copy_from_worker_0(const Tensor& host_array, const DRef& remote_array, Where where = Where::current());
 
+  /// Waits until the worker has done everything issued so far. Raises its unreported errors, and those of others that have come.
+  /// @throws RemoteError, TimeoutError (calling again waits again), TransportError (a worker is lost: the session is over)
   void sync_worker(int worker_id, Timeout timeout = {}, Where where = Where::current());
   void sync_worker_0(Timeout timeout = {}, Where where = Where::current()) { sync_worker(0, timeout, where); }
+  /// Waits for all workers, raises all unreported errors, each once. One operation, however many workers.
   void sync_all(Timeout timeout = {}, Where where = Where::current());
 
   /// src is on the controller; every worker (of every group) has it in dst. Returns dst, made if absent.
   DRef broadcast(const Tensor& src, const DRef& dst = {}, bool in_group = true, Where where = Where::current());
+  /// dst everywhere = worker 0's src: equal counts. Elsewhere src is not read and may be None.
   void broadcast_from_worker0(const DRef& src, const DRef& dst, bool in_group = true, Where where = Where::current());
   /// in_group: shape[0] == group size and every group gets all of src; else shape[0] == num_workers. Returns dst.
   DRef scatter(const Tensor& src, const DRef& dst = {}, bool in_group = true, Where where = Where::current());
+  /// to_array on rank r = the r-th of equal parts of worker 0's from_array: count(from) = members * count(to).
   void scatter_from_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true,
                             Where where = Where::current());
+  /// Worker 0's to_array = everyone's from_array one after another: count(to) = members * count(from). Elsewhere to_array may be None.
   void gather_to_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true,
                          Where where = Where::current());
+  /// dst = op over everyone's src: equal counts. op: "sum", "prod", "min", "max", "avg" (the sum divided by the members; integers
+  /// truncate). bool: min, max; complex: sum, prod, avg; float8: none. Order and rounding: worker.h. Returns dst.
   DRef allreduce(const DRef& src, const DRef& dst, std::string_view op = "sum", bool in_group = true,
                  Where where = Where::current());
+  /// dst = everyone's src one after another: count(dst) = members * count(src). Returns dst.
   DRef allgather(const DRef& src, const DRef& dst, bool in_group = true, Where where = Where::current());
+  /// dst on rank r = the r-th of equal parts of the reduced src: count(src) = members * count(dst). Returns dst.
   DRef reduce_scatter(const DRef& src, const DRef& dst, std::string_view op = "sum", bool in_group = true,
                       Where where = Where::current());
+  /// dst = the parts of everyone's src meant for this rank, by sender: equal counts that the members divide. Returns dst.
   DRef all_to_all(const DRef& src, const DRef& dst, bool in_group = true, Where where = Where::current());
+  /// No worker goes on before all have come here; of all workers unless told otherwise. The controller does not wait: sync_all.
   void barrier(bool in_group = false, Where where = Where::current());
 
   /// Waits for all workers, raises what is unreported (RemoteError), ends the session. Again: does nothing.
@@ -160,7 +185,8 @@ class Session {
   std::shared_ptr<detail::Controller> controller_;
 };
 
-/// Workers are threads of this process: no MPI, no launcher; any number at once.
+/// Workers are threads of this process: no MPI, no launcher; any number at once. They share what the process has: a registered
+/// function is one object that all of them call at the same time.
 class ThreadedSession : public Session {
  public:
   explicit ThreadedSession(int num_workers, int num_groups = 1, Where where = Where::current());

@@ -60,7 +60,7 @@ class Tensor {
   void* data() const;  ///< first element: base() + byte_offset()
   bool is_contiguous() const;
 
-  /// The elements, row-major.  @throws UsageError  T is another type, or the view is strided, or not in host memory
+  /// The elements, row-major; valid as long as a handle on the storage lives.  @throws UsageError  T is another type, or the view is strided, or not in host memory
   template <class T>
   std::span<T> values() const {
     check_values(dtype_of<T>());

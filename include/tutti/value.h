@@ -43,7 +43,7 @@ class Function {
  public:
   using Callable = std::function<Value(Args)>;
   struct Options {
-    bool quick = false;  ///< short and thread-agnostic: the controller may run it itself while it waits
+    bool quick = false;  ///< a promise, not used yet: short and thread-agnostic, the controller may run it while it waits
     int written_arg = -1;  ///< the position of the tensor that a collective writes
   };
 

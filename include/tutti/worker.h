@@ -24,6 +24,7 @@ struct CommHandle;
 /// within a second, and nothing pairs with a later collective. Tensors are row-major host memory. src may equal dst.
 /// @throws UsageError      operands wrong on this worker, or not those of the others (the message says who had what)
 /// @throws RemoteError     a member failed or skips
+/// @throws TransportError  a member was lost: the session is over
 class Comm {
  public:
   int rank() const;
@@ -31,7 +32,8 @@ class Comm {
   const std::vector<int>& workers() const;  ///< worker ids by rank
 
   /// dst = op over all members of src; counts and dtypes agree. avg: the sum divided by size (integers truncate).
-  /// Order: ranks 0..size-1; float16 and bfloat16 are widened to float32, rounded to nearest even.
+  /// float16 and bfloat16 are widened to float32 and rounded to nearest even. ccl "local": added up in the order of ranks, rounded
+  /// once, the same bits on every member and in every run. ccl "mpi": in MPI's order, rounded after each step (avg: once).
   void allreduce(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
   /// Member r gets the r-th of `size` equal parts of the reduced src: count(src) == size * count(dst).
   void reduce_scatter(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
@@ -49,7 +51,8 @@ class Comm {
   void send(const Tensor& src, int to) const;
   void recv(const Tensor& dst, int from) const;
   void barrier() const;
-  /// Members with equal color form a new communicator, ordered by (key, rank). Lives until the command ends.
+  /// Members with equal color (>= 0) form a new communicator, ordered by (key, rank). Lives until the command ends. A worker
+  /// leads (is rank 0 of) at most 64 at a time.
   Comm split(int color, int key = 0) const;
 
  private:
@@ -58,7 +61,7 @@ class Comm {
   std::shared_ptr<detail::CommHandle> handle_;
 };
 
-namespace worker {
+namespace worker {  // on the thread that a session called, not on others that its function starts
 
 bool active();            ///< whether this thread runs a session's function
 int id();                 ///< 0..count()-1

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -93,6 +94,13 @@ class MemberView {
 /// A kFailed that rests on "has left" must be checked against a success that the caller has not seen yet.
 Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals);
 
+/// Where a sub-communicator led by this worker keeps its state: a number, how many rounds have passed there, and what keeps it taken.
+struct SubSlot {
+  int number = 0;
+  uint64_t round = 0;
+  std::shared_ptr<void> taken;
+};
+
 /// Given by the control plane to a worker's collectives.
 class Agreement {
  public:
@@ -107,8 +115,8 @@ class Agreement {
   /// This member fails in the middle of what all have agreed on: the others can't be told, the session is over.
   /// @throws TransportError  always
   [[noreturn]] virtual void broken(const std::string& why) = 0;
-  /// A slot for a sub-communicator led by this worker, and where its round counter stands.  @throws UsageError  none is left
-  virtual std::pair<int, uint64_t> free_slot() = 0;
+  /// @throws UsageError  none is left
+  virtual SubSlot free_slot() = 0;
   virtual void adopt(CommKey key, uint64_t round) = 0;
   virtual Origin here() const = 0;  ///< this worker and the command it runs
 };

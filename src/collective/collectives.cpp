@@ -207,18 +207,17 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
     agreement_.decline(id);
     refuse(CollectiveOp::kSplit, fmt::format("color {} is negative", color));
   }
-  std::pair<int, uint64_t> slot_and_round;
+  SubSlot slot;
   try {
-    slot_and_round = agreement_.free_slot();
+    slot = agreement_.free_slot();
   } catch (const UsageError&) {
     agreement_.decline(id);
     throw;
   }
-  const auto [slot, round] = slot_and_round;
   Arrival mine{.worker = comm.workers[static_cast<size_t>(comm.rank)],
                .id = id,
                .signature = {.op = CollectiveOp::kSplit},
-               .counts = {color, key, slot, static_cast<int64_t>(round)},
+               .counts = {color, key, slot.number, static_cast<int64_t>(slot.round)},
                .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
   const auto arrivals = agreement_.agree(std::move(mine));
   std::vector<std::tuple<int64_t, size_t>> order;  // (key, rank)
@@ -233,6 +232,7 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
   const Arrival& leader = arrivals[std::get<1>(order.front())];
   sub.key = sub_key(leader.worker, static_cast<int>(leader.counts.at(2)));
   agreement_.adopt(sub.key, static_cast<uint64_t>(leader.counts.at(3)));
+  if (sub.rank == 0) sub.slot = std::move(slot.taken);  // as long as the leader has a handle
   communicators_.erase(sub.key);
   return sub;
 }

@@ -19,6 +19,7 @@ class Collectives {
     CommKey key = 0;
     std::vector<int> workers;  // by rank
     int rank = 0;
+    std::shared_ptr<void> slot = nullptr;  // of a sub-communicator, on its leader
   };
 
   /// What the operands of one collective are; absent tensors are empty.

@@ -64,17 +64,22 @@ void WorkerAgreement::begin_command(uint64_t seq) {
   seq_ = seq;
   indices_.clear();
   left_.clear();
-  slots_taken_ = 0;
+  if (slots_->any()) slots_ = std::make_shared<std::bitset<kSubSlots>>();  // those of kept handles are void
 }
 
 CollectiveId WorkerAgreement::next_id(CommKey key) { return {key, seq_, indices_[key]++}; }
 
-std::pair<int, uint64_t> WorkerAgreement::free_slot() {
-  if (slots_taken_ == kSubSlots)
-    throw UsageError(fmt::format("split: {} communicators in one command, which is the most; make them once and use them again", kSubSlots));
-  ++slots_taken_;
-  const int slot = next_slot_++ % kSubSlots;
-  return {slot, segment_.commit_word(sub_key(worker_, slot))->load()};
+SubSlot WorkerAgreement::free_slot() {
+  for (int tried = 0; tried < kSubSlots; ++tried) {
+    const auto slot = static_cast<size_t>(next_slot_++ % kSubSlots);
+    if (slots_->test(slot)) continue;
+    slots_->set(slot);
+    std::shared_ptr<void> taken(nullptr, [slot, slots = std::weak_ptr(slots_)](void*) {
+      if (auto alive = slots.lock()) alive->reset(slot);
+    });
+    return {static_cast<int>(slot), segment_.commit_word(sub_key(worker_, static_cast<int>(slot)))->load(), std::move(taken)};
+  }
+  throw UsageError(fmt::format("split: worker {} leads {} communicators in this command, which is the most; drop some", worker_, kSubSlots));
 }
 
 void WorkerAgreement::write(Arrival& arrival) {

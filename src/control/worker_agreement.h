@@ -1,6 +1,8 @@
 #pragma once
 
+#include <bitset>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "collective/agreement.h"
@@ -29,7 +31,7 @@ class WorkerAgreement final : public Agreement {
   std::vector<Arrival> agree(Arrival mine) override;
   void decline(const CollectiveId& id) override;
   [[noreturn]] void broken(const std::string& why) override;
-  std::pair<int, uint64_t> free_slot() override;
+  SubSlot free_slot() override;
   void adopt(CommKey key, uint64_t round) override { rounds_[key] = round; }
   Origin here() const override { return {worker_, seq_}; }
 
@@ -43,7 +45,8 @@ class WorkerAgreement final : public Agreement {
   int worker_;
   WaitPolicy policy_;
   uint64_t seq_ = 0;
-  int next_slot_ = 0, slots_taken_ = 0;  // the latter in this command
+  int next_slot_ = 0;
+  std::shared_ptr<std::bitset<kSubSlots>> slots_ = std::make_shared<std::bitset<kSubSlots>>();  // taken in this command
   std::map<CommKey, uint32_t> indices_;  // in this command
   std::map<CommKey, uint64_t> rounds_;   // successes on a communicator so far
   std::vector<std::pair<CollectiveId, Origin>> left_;  // in this command

@@ -10,11 +10,16 @@ DESTDIR=$work/root meson install -C "$build" --no-rebuild --quiet
 pc=$(find "$work/root" -name tutti.pc)
 export PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$work/root
 cp "$root/examples/hello.cpp" "$work/"
+awk '/^```cpp/ { on = 1; next } /^```/ { on = 0 } on' "$root/README.md" > "$work/readme.cpp"  # its 15-line program
 for compiler in g++ clang++; do
   command -v $compiler >/dev/null || continue
   # shellcheck disable=SC2046
   $compiler "$work/hello.cpp" $(pkg-config --cflags --libs tutti) -o "$work/hello"
   lib=$(dirname "$(find "$work/root" -name 'libtutti.so')")
   [ "$(LD_LIBRARY_PATH=$lib mpirun -n 2 "$work/hello" | wc -l)" = 2 ]
+  # shellcheck disable=SC2046
+  $compiler "$work/readme.cpp" $(pkg-config --cflags --libs tutti) -o "$work/readme"
+  LD_LIBRARY_PATH=$lib mpirun -n 3 "$work/readme" | tee "$work/out"
+  [ -s "$work/out" ]
   echo "$compiler: fine"
 done

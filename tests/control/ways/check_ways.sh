@@ -1,0 +1,42 @@
+#!/bin/sh
+# check_ways.sh MPIRUN WAYS WITHOUT_RUN OWN_MPI: the ways to get a session, and exit codes, with and without a launcher.
+set -u
+mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 bad=0
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+expect() { # expect CODE TEXT COMMAND...
+  code=$1 text=$2
+  shift 2
+  "$@" >"$out" 2>&1
+  got=$?
+  if [ $got != "$code" ] || { [ -n "$text" ] && ! grep -q -- "$text" "$out"; }; then
+    echo "FAILED: $*: exit code $got, expected $code and '$text'"
+    cat "$out"
+    bad=1
+  fi
+}
+expect 7 '' "$ways" return 7
+expect 7 '' "$mpirun" -n 3 "$ways" return 7
+expect 1 'uncaught exception in the controller: nobody catches this' "$ways" throw
+expect 1 'uncaught exception in the controller: nobody catches this' "$mpirun" -n 3 "$ways" throw
+expect 0 'mpi session of 1' "$ways" create
+expect 0 'mpi session of 3' "$mpirun" -n 3 "$ways" create
+expect 0 'process session of 3' "$ways" process 3
+expect 0 'mpi session of 2' "$mpirun" -n 3 "$ways" process 2
+expect 0 'thread session of 5' "$mpirun" -n 2 "$ways" threads 5
+expect 0 'mpi session of 3' "$mpirun" -n 3 "$ways" socket 1 3
+expect 0 'mpi session of 4' env TUTTI_RANKS_PER_NODE=2 "$mpirun" -n 4 "$ways" socket 2 2
+expect 1 'SocketSession: the job has 1 node(s) with 2 rank(s) each' "$mpirun" -n 2 "$ways" socket 2 1
+expect 1 'asked for 1 x 1000' "$ways" socket 1 1000
+expect 0 'unreported failure of a session that went out of scope: .*told to' "$ways" drop
+expect 0 'unreported failure of a session that went out of scope: .*told to' "$mpirun" -n 2 "$ways" drop
+expect 1 'unreported failure at shutdown: .*told to' "$ways" shutdown_in_flight
+expect 1 'the first exception' "$mpirun" -n 2 "$ways" shutdown_in_flight
+expect 99 'srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=4 "$ways" return 0
+expect 99 'TUTTI_RANKS_PER_NODE' env TUTTI_RANKS_PER_NODE=none "$mpirun" -n 2 "$ways" create
+expect 0 '' "$without_run"
+expect 0 'beside: 3, 3' "$mpirun" -n 3 "$own_mpi"
+expect 99 'call MPI_Init_thread with it' "$mpirun" -n 2 "$own_mpi" single
+# more threads than the system gives: an error, not a hang
+expect 1 'worker threads could be started' sh -c "ulimit -v 4000000; timeout 60 $ways too_many_threads 3000"
+exit $bad

@@ -1,0 +1,51 @@
+// What a program does by the name in argv[1]; check_ways.sh looks at exit codes and output.
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "tutti/tutti.h"
+
+namespace {
+
+using namespace tutti;
+
+const bool registered = register_global_func("ways.fail", [] { throw std::runtime_error("told to"); });
+
+/// Every worker answers.
+void use(Session s) {
+  DRef size = s.get_global_func("runtime.disco.world_size")();
+  for (int w = 0; w < s.num_workers(); ++w)
+    if (size.debug_get_from_remote(w) != Value(s.num_workers())) throw std::logic_error("wrong size");
+  std::printf("%s session of %d\n", s.kind().c_str(), s.num_workers());
+}
+
+int controller(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const int n = argc > 2 ? std::atoi(argv[2]) : 1, per_node = argc > 3 ? std::atoi(argv[3]) : 1;
+  if (what == "return") return n;
+  if (what == "throw") throw std::runtime_error("nobody catches this");
+  if (what == "create") use(Session::create());
+  if (what == "process") use(ProcessSession(n));
+  if (what == "socket") use(SocketSession(n, per_node, 1, "localhost", 1234));
+  if (what == "threads") use(ThreadedSession(n));
+  if (what == "too_many_threads") use(ThreadedSession(n));
+  if (what == "drop") {
+    Session s = Session::create();
+    s.get_global_func("ways.fail")();
+  }
+  if (what == "shutdown_in_flight") {
+    Session s = Session::create();
+    struct Guard {
+      Session& session;
+      ~Guard() { session.shutdown(); }  // must log what it can't throw
+    } guard{s};
+    s.get_global_func("ways.fail")();
+    throw std::runtime_error("the first exception");
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run(argc, argv, controller); }
