@@ -55,38 +55,50 @@ int64_t resident_kib() {
   return 0;
 }
 
-struct Usage {
-  int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task"), mappings = [] {
-    std::ifstream maps("/proc/self/maps");
-    int n = 0;
-    for (std::string line; std::getline(maps, line);) n += line.find("tutti") != std::string::npos;
-    return n;
-  }();
-  int64_t kib = resident_kib();
-};
+int tutti_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int n = 0;
+  for (std::string line; std::getline(maps, line);) n += line.find("tutti") != std::string::npos;
+  return n;
+}
 
-/// Runs `once` a few times to warm up, then n times; nothing may have grown. Resident memory goes up and down by some MiB with how
-/// far the controller runs ahead (the pools of MPI and malloc): a leak lifts the least of the later rounds over the most before.
-template <class F>
-void expect_steady(int n, int warm_up, F once) {
-  Usage before, after;
+/// What each worker's process has: descriptors, threads, mappings of ours, resident KiB.
+const bool usage_registered = register_global_func("soak.usage", [] {
+  return Shape{entries("/proc/self/fd"), entries("/proc/self/task"), tutti_mappings(), resident_kib()};
+});
+constexpr size_t kKib = 3;
+
+std::vector<Shape> usage_of(Session& s) {
+  s.sync_all();
+  DRef usage = s.get_global_func("soak.usage")();
+  std::vector<Shape> all;
+  for (int w = 0; w < s.num_workers(); ++w) all.push_back(usage.debug_get_from_remote(w).as<Shape>());
+  return all;
+}
+
+/// Runs `once` a few times to warm up, then n times; nothing may have grown, on any worker. Resident memory goes up and down by some
+/// MiB with how far the controller runs ahead (the pools of MPI and malloc): a leak lifts the least of the later rounds over the
+/// most before.
+template <class Once, class Look>
+void expect_steady(int n, int warm_up, Once once, Look look) {
+  std::vector<Shape> before, after;
   for (int i = 0; i < warm_up; ++i) {
     once();
-    const int64_t most = std::max(before.kib, resident_kib());
-    before = Usage();
-    before.kib = std::max(before.kib, most);
+    auto now = look();
+    for (size_t w = 0; w < before.size(); ++w) now[w][kKib] = std::max(now[w][kKib], before[w][kKib]);
+    before = std::move(now);
   }
-  int64_t least = INT64_MAX;
-  for (int i = 0; i < n; ++i) {
-    once();
-    if (i >= n / 2) least = std::min(least, resident_kib());
+  const int looks = std::min(n, 10);
+  for (int i = 0; i < looks; ++i) {
+    for (int k = i * n / looks; k < (i + 1) * n / looks; ++k) once();
+    auto now = look();
+    for (size_t w = 0; w < after.size(); ++w) now[w][kKib] = std::min(now[w][kKib], after[w][kKib]);
+    if (i >= looks / 2) after = std::move(now);
   }
-  after = Usage();
-  after.kib = least;
-  EXPECT_EQ(after.descriptors, before.descriptors);
-  EXPECT_EQ(after.threads, before.threads);
-  EXPECT_EQ(after.mappings, before.mappings);
-  EXPECT_LE(after.kib, before.kib + 4096) << n << " rounds";
+  for (size_t w = 0; w < before.size(); ++w) {
+    for (size_t i = 0; i < kKib; ++i) EXPECT_EQ(after[w][i], before[w][i]) << "worker " << w << ", number " << i;
+    EXPECT_LE(after[w][kKib], before[w][kKib] + 4096) << "worker " << w << ", " << n << " rounds";
+  }
 }
 
 void use(Session s) {
@@ -102,13 +114,16 @@ TEST(Soak, a_million_calls_with_dropped_results) {
   expect_steady(10, 10, [&] {
     for (int i = 0; i < n; ++i) add(i, 1);
     s.sync_all();
-  });
+  }, [&] { return usage_of(s); });
 }
 
 TEST(Soak, sessions_one_after_another) {
   const int n = scaled(kind() == "thread" ? 10000 : 200);
   const auto handles = mpi_handles();
-  expect_steady(n, 20, [] { use(make_session()); });
+  expect_steady(n, 20, [] { use(make_session()); }, [] {
+    Session s = make_session();
+    return usage_of(s);
+  });
   EXPECT_EQ(mpi_handles(), handles);
 }
 
