@@ -194,6 +194,38 @@ const bool registered = [] {
       sub.barrier();
     }
   });
+  register_global_func("comm.half_average", [](DType dtype, double value) {
+    const Comm world = worker::world();
+    const int size = world.size();
+    Tensor all = Tensor::empty({3 * size}, dtype), sum = Tensor::like(all), part = Tensor::empty({3}, dtype);
+    for (int64_t i = 0; i < all.element_count(); ++i) store(all, i, value);
+    world.allreduce(all, sum, ReduceOp::kAvg);
+    world.reduce_scatter(all, part, ReduceOp::kAvg);
+    for (int64_t i = 0; i < 3; ++i)
+      expect(load(sum, i) == load(all, i) && load(part, i) == load(all, i), "average of equal halves: " + std::to_string(load(sum, i)));
+    world.allreduce(all, all, ReduceOp::kAvg);  // in place
+    expect(load(all, 0) == load(sum, 0), "average in place");
+  });
+  register_global_func("comm.overlaps", [](int64_t n) {
+    const Comm world = worker::world();
+    const auto size = static_cast<int64_t>(world.size());
+    const auto numbered = [](int64_t count) {
+      Tensor t = Tensor::empty({count}, kInt32);
+      for (int64_t i = 0; i < count; ++i) t.values<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+      return t;
+    };
+    Tensor t = numbered(n + 1);
+    world.broadcast(t.slice(0, n), t.slice(1, n + 1));
+    for (int64_t i = 0; i < n; i += 97) expect(t.values<int32_t>()[static_cast<size_t>(i + 1)] == i, "broadcast one further");
+    Tensor whole = numbered(n * size);  // own part in place: the result lies inside the operand
+    world.scatter(world.rank() == 0 ? whole : Tensor(), whole.slice(0, n));
+    for (int64_t i = 0; i < n; i += 97)
+      expect(whole.values<int32_t>()[static_cast<size_t>(i)] == i + n * world.rank(), "scatter into the operand");
+    Tensor mine = numbered(n * size);
+    world.allgather(mine.slice(n * (size - 1), n * size), mine);
+    for (int64_t i = 0; i < n * size; i += 97)
+      expect(mine.values<int32_t>()[static_cast<size_t>(i)] == i % n + n * (size - 1), "allgather into the operand");
+  });
   register_global_func("comm.refuse", [](const std::string& what) {
     const Comm world = worker::world();
     Tensor a = Tensor::full<float>({4}, 1), b = Tensor::full<float>({4}, 1), big = Tensor::full<float>({8}, 1);
@@ -277,6 +309,14 @@ TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
     moves("world", kFloat32, 3);
     s.sync_all();
   }
+}
+
+TEST_F(Communicator, averages_halves_whose_sum_is_beyond_them) {
+  on_all("comm.half_average", {{kFloat16, 40000.0}, {kBFloat16, 1e38 / 8}});
+}
+
+TEST_F(Communicator, overlapping_operands_are_read_before_they_are_written) {
+  on_all("comm.overlaps", {{1000}, {200000}});  // 200000 floats: several rounds of the staging memory
 }
 
 }  // namespace

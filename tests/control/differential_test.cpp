@@ -42,6 +42,17 @@ const bool registered = [] {
     maybe_throw(2);
     return r;
   });
+  // every worker passes t on to the next one, in a ring
+  register_global_func("diff.ring", [](int64_t mask, const Tensor& t) {
+    const Comm world = worker::world();
+    const int next = (world.rank() + 1) % world.size(), previous = (world.rank() + world.size() - 1) % world.size();
+    Tensor r = Tensor::like(t);
+    if (mask >> worker::id() & 1) throw std::logic_error("injected");
+    if (world.size() == 1) return t;
+    if (world.rank() == 0) world.recv(r, previous), world.send(t, next);
+    else world.send(t, next), world.recv(r, previous);
+    return r;
+  });
   return true;
 }();
 
@@ -72,7 +83,7 @@ class Program {
   void step() {
     const bool in_group = pick(2) == 0;
     const char* ops[] = {"sum", "min", "max", "prod", "avg"};
-    switch (pick(18)) {
+    switch (pick(23)) {
       case 0: ints_.push_back(s_.get_global_func("diff.value")(pick(100))); return;
       case 1: ints_.push_back(s_.get_global_func("diff.add")(some(ints_), some(ints_))); return;
       case 2: tensors_.push_back(s_.get_global_func("diff.tensor")(kElements, pick(100))); return;
@@ -98,6 +109,32 @@ class Program {
       case 13: tensors_.push_back(s_.get_global_func("diff.two_collectives")(pick(1 << s_.num_workers()), pick(4), some(tensors_))); return;
       case 14: ints_.push_back(s_.get_global_func("diff.add")(some(ints_), some(tensors_))); return;  // wrong type
       case 15: s_.barrier(in_group); return;
+      case 16: tensors_.push_back(s_.get_global_func("diff.ring")(pick(4) ? 0 : pick(1 << s_.num_workers()), some(tensors_))); return;
+      case 17: {
+        const int n = in_group ? s_.num_workers() / s_.num_groups() : s_.num_workers();
+        DRef part = s_.empty({kElements / n}, kInt64);
+        s_.reduce_scatter(some(tensors_), part, ops[pick(5)], in_group);
+        s_.gather_to_worker0(part, some(tensors_), in_group);
+        return;
+      }
+      case 18: {
+        Tensor host = numbers();
+        s_.copy_from_worker_0(host, some(tensors_));
+        if (sync()) trace(host);
+        return;
+      }
+      case 19: {
+        sync();
+        DRef& set = pick(2) ? some(tensors_) : some(ints_);  // an int becomes a tensor: later calls with it fail
+        s_.get_global_func("diff.throw_on")(pick(2), "before debug_copy_from");
+        try {
+          set.debug_copy_from(static_cast<int>(pick(s_.num_workers())), numbers());
+        } catch (const RemoteError&) {
+          trace_.push_back("set skipped");
+        }
+        sync();
+        return;
+      }
       default: read(); return;
     }
   }
@@ -115,19 +152,25 @@ class Program {
     DRef& ref = pick(2) ? some(ints_) : some(tensors_);
     try {
       const Value value = ref.debug_get_from_remote(worker);
-      std::string text = to_string(value);
-      if (value.kind() == Value::Kind::kTensor)
-        for (int64_t v : value.as<Tensor>().values<int64_t>()) text += " " + std::to_string(v);
+      const std::string text = to_string(value);
       trace_.push_back(text);
+      if (value.kind() == Value::Kind::kTensor) trace(value.as<Tensor>());
     } catch (const RemoteError&) {
       trace_.push_back("lost");
     }
   }
 
-  void sync() {
+  void trace(const Tensor& tensor) {
+    std::string text;
+    for (int64_t v : tensor.values<int64_t>()) text += std::to_string(v) + " ";
+    trace_.push_back(text);
+  }
+
+  bool sync() {
     try {
       s_.sync_all();
       trace_.push_back("ok");
+      return true;
     } catch (const RemoteError& error) {
       std::vector<std::string> lines;
       for (const WorkerFailure& f : error.failures())
@@ -137,6 +180,7 @@ class Program {
                         without_digits(f.message));
       std::sort(lines.begin(), lines.end());
       for (auto& line : lines) trace_.push_back(line);
+      return false;
     }
   }
 
