@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <set>
 #include <string>
@@ -35,14 +36,14 @@ std::string why_not_text(const char* what, const TVMFFIByteArray& text) {
 std::string why_not(const TVMFFIAny& value, int depth);
 
 std::string why_not_object(const TVMFFIAny& value, int depth) {
-  const auto address = reinterpret_cast<uintptr_t>(value.v_obj);
-  if (address % 8 != 0 || !is_readable(value.v_obj, sizeof(TVMFFIObject)))
+  if (!is_object(value.v_obj))
     return fmt::format("type index {} with {}, where no object is", value.type_index, fmt::ptr(value.v_obj));
   const TVMFFIObject& object = *value.v_obj;
   if (object.type_index != value.type_index)
     return fmt::format("type index {} with an object that says {}", value.type_index, object.type_index);
   const uint32_t strong = strong_count(value.v_obj);
   if (strong == 0 || strong > INT32_MAX) return fmt::format("an object with {} references", strong);
+  if (value_of(value.v_obj)) return {};  // one of ours
   if (object.deleter && !is_code(reinterpret_cast<const void*>(object.deleter)))
     return fmt::format("an object of type index {} whose deleter is no code", value.type_index);
   const auto readable = [&](size_t bytes) { return is_readable(value.v_obj + 1, bytes); };
@@ -54,7 +55,7 @@ std::string why_not_object(const TVMFFIAny& value, int depth) {
     case kTVMFFIShape: {
       if (!readable(sizeof(TVMFFIShapeCell))) return cut_short();
       const auto& shape = cell_of<TVMFFIShapeCell>(value.v_obj);
-      return shape.size <= size_t{1} << 32 && is_readable(shape.data, shape.size * 8) ? "" : "a shape that can't be read";
+      return shape.size <= size_t{1} << 32 && is_readable_array(shape.data, shape.size * 8) ? "" : "a shape that can't be read";
     }
     case kTVMFFITensor:
       return readable(sizeof(DLTensor)) ? why_not_tensor(cell_of<DLTensor>(value.v_obj)) : cut_short();
@@ -72,7 +73,7 @@ std::string why_not_object(const TVMFFIAny& value, int depth) {
       if (!readable(sizeof(TVMFFISeqCell))) return cut_short();
       const auto& items = cell_of<TVMFFISeqCell>(value.v_obj);
       const auto* first = static_cast<const TVMFFIAny*>(items.data);
-      if (items.size < 0 || items.size > int64_t{1} << 32 || !is_readable(first, static_cast<size_t>(items.size) * sizeof(TVMFFIAny)))
+      if (items.size < 0 || items.size > int64_t{1} << 32 || !is_readable_array(first, static_cast<size_t>(items.size) * sizeof(TVMFFIAny)))
         return fmt::format("an array of {} items that can't be read", items.size);
       for (int64_t i = 0; i < items.size; ++i)
         if (auto why = why_not(first[i], depth + 1); !why.empty()) return "an array with " + why;
@@ -142,8 +143,25 @@ bool is_readable(const void* begin, size_t size_bytes) {
   uintptr_t last = 0;
   if (__builtin_add_overflow(first, size_bytes - 1, &last)) return false;
   if (!word_is_readable(first)) return false;
-  if (last / kPage != first / kPage && !word_is_readable(last)) return false;
+  for (uintptr_t page = first / kPage + 1; page <= last / kPage; ++page)
+    if (!word_is_readable(page * kPage)) return false;
   return true;
+}
+
+bool is_readable_array(const void* begin, size_t size_bytes) {
+  return size_bytes == 0 || (reinterpret_cast<uintptr_t>(begin) % 8 == 0 && is_readable(begin, size_bytes));
+}
+
+bool is_object(const TVMFFIObject* object) { return is_readable_array(object, sizeof(TVMFFIObject)); }
+
+std::optional<size_t> readable_length(const char* text) {
+  for (const char* at = text;;) {
+    const size_t rest_of_page = kPage - reinterpret_cast<uintptr_t>(at) % kPage;
+    if (!is_readable(at, rest_of_page)) return std::nullopt;
+    const size_t n = strnlen(at, rest_of_page);
+    at += n;
+    if (n < rest_of_page) return static_cast<size_t>(at - text);
+  }
 }
 
 bool is_code(const void* address) {
@@ -157,8 +175,8 @@ bool is_code(const void* address) {
 std::string why_not_tensor(const DLTensor& tensor) {
   if (tensor.ndim < 0 || tensor.ndim > kMostDimensions) return fmt::format("a tensor with {} dimensions", tensor.ndim);
   const auto dimensions = static_cast<size_t>(tensor.ndim);
-  if (!is_readable(tensor.shape, dimensions * 8)) return "a tensor whose shape can't be read";
-  if (tensor.strides && !is_readable(tensor.strides, dimensions * 8)) return "a tensor whose strides can't be read";
+  if (!is_readable_array(tensor.shape, dimensions * 8)) return "a tensor whose shape can't be read";
+  if (tensor.strides && !is_readable_array(tensor.strides, dimensions * 8)) return "a tensor whose strides can't be read";
   if (tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
     return fmt::format("a tensor with dtype code {}, {} bits, {} lanes", tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes);
   int64_t count = 1, last = 0;

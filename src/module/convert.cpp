@@ -107,21 +107,22 @@ Value view(const TVMFFIAny& any, const std::string& from) {
   switch (any.type_index) {
     case kTVMFFIDLTensorPtr: {
       const auto* tensor = static_cast<const DLTensor*>(any.v_ptr);
-      if (!is_readable(tensor, sizeof(DLTensor))) refuse("a DLTensor* where no tensor is");
+      if (!is_readable_array(tensor, sizeof(DLTensor))) refuse("a DLTensor* where no tensor is");
       if (std::string why = why_not_tensor(*tensor); !why.empty()) refuse(why);
       return wrap(*tensor, {});
     }
     case kTVMFFIRawStr:
-      if (!is_readable(any.v_c_str, 1)) refuse("a char* where no string is");
-      return std::string(any.v_c_str);
+      if (auto size = readable_length(any.v_c_str)) return std::string(any.v_c_str, *size);
+      refuse("a char* where no string is");
+      break;
     case kTVMFFIByteArrayPtr: {
       const auto* bytes = static_cast<const TVMFFIByteArray*>(any.v_ptr);
-      if (!is_readable(bytes, sizeof *bytes) || !is_readable(bytes->data, bytes->size)) refuse("a byte array where none is");
+      if (!is_readable_array(bytes, sizeof *bytes) || !is_readable(bytes->data, bytes->size)) refuse("a byte array where none is");
       return to_bytes(bytes->data, bytes->size);
     }
     case kTVMFFIObjectRValueRef: {  // the giver parts with its reference: *v_ptr is cleared
       auto** slot = static_cast<TVMFFIObject**>(any.v_ptr);
-      if (!is_readable(slot, sizeof *slot) || !is_readable(*slot, sizeof(TVMFFIObject))) refuse("a reference to no object");
+      if (!is_readable_array(slot, sizeof *slot) || !is_object(*slot)) refuse("a reference to no object");
       TVMFFIAny moved = pod((*slot)->type_index);
       moved.v_obj = *slot;
       Value value = take(moved, from);
@@ -130,8 +131,8 @@ Value view(const TVMFFIAny& any, const std::string& from) {
     }
     default:
       if (std::string why = why_not_valid(any); !why.empty()) refuse(why);
-      return from_checked(any);
   }
+  return from_checked(any);
 }
 
 TVMFFIAny to_owned(const Value& value) {
