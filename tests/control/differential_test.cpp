@@ -129,10 +129,10 @@ class Program {
         s_.get_global_func("diff.throw_on")(pick(2), "before debug_copy_from");
         try {
           set.debug_copy_from(static_cast<int>(pick(s_.num_workers())), numbers());
-        } catch (const RemoteError&) {
-          trace_.push_back("set skipped");
+          sync();
+        } catch (const RemoteError& error) {  // waits for its own worker only: the failure is seen here or by the sync
+          trace(error);
         }
-        sync();
         return;
       }
       default: read(); return;
@@ -172,16 +172,19 @@ class Program {
       trace_.push_back("ok");
       return true;
     } catch (const RemoteError& error) {
-      std::vector<std::string> lines;
-      for (const WorkerFailure& f : error.failures())
-        // command numbers are not compared: an idle controller's flush takes one, and of several origins a collective's
-        // victims may have seen any
-        lines.push_back(std::to_string(f.worker) + " " + f.function + " " + f.kind + " " +
-                        without_digits(f.message));
-      std::sort(lines.begin(), lines.end());
-      for (auto& line : lines) trace_.push_back(line);
+      trace(error);
       return false;
     }
+  }
+
+  void trace(const RemoteError& error) {
+    std::vector<std::string> lines;
+    for (const WorkerFailure& f : error.failures())
+      // command numbers are not compared: an idle controller's flush takes one, and of several origins a collective's
+      // victims may have seen any
+      lines.push_back(std::to_string(f.worker) + " " + f.function + " " + f.kind + " " + without_digits(f.message));
+    std::sort(lines.begin(), lines.end());
+    for (auto& line : lines) trace_.push_back(line);
   }
 
   Session s_;
