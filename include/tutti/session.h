@@ -172,7 +172,7 @@ class Session {
   /// No worker goes on before all have come here; of all workers unless told otherwise. The controller does not wait: sync_all.
   void barrier(bool in_group = false, Where where = Where::current());
 
-  /// Waits for all workers, raises what is unreported (RemoteError), ends the session. Again: does nothing.
+  /// Waits for all workers, raises what is unreported (RemoteError), ends the session. Again, or of an empty one: does nothing.
   void shutdown(Timeout timeout = {}, Where where = Where::current());
 
   explicit operator bool() const { return controller_ != nullptr; }

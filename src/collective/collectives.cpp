@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "collective/mpi/mpi_communicator.h"
 #include "collective/reduce.h"
 #include "core/env.h"
 
@@ -234,18 +235,30 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
   agreement_.adopt(sub.key, static_cast<uint64_t>(leader.counts.at(3)));
   if (sub.rank == 0) sub.slot = std::move(slot.taken);  // as long as the leader has a handle
   communicators_.erase(sub.key);
+  user_comms_.erase(sub.key);
   return sub;
+}
+
+void* Collectives::user_comm(const Members& comm) {
+  if (!plane_.mpi_parent) throw UsageError("interop::communicator: this session's workers are no ranks of an MPI job");
+  auto& made = user_comms_[comm.key];
+  if (!made) {
+    run(comm, {.op = CollectiveOp::kBarrier, .src = {}, .dst = {}});  // all or none
+    made = make_user_comm(plane_, comm.workers, comm.key);
+  }
+  return made.get();
 }
 
 void Collectives::init_ccl(std::string_view ccl, const Members& world) {
   const std::string name = resolve_ccl(ccl, plane_);
   run(world, {.op = CollectiveOp::kBarrier, .src = {}, .dst = {}});  // nobody is inside the old ones any more
-  drop_all();
+  communicators_.clear();
   ccl_ = name;
 }
 
 void Collectives::end_command() {
   communicators_.erase(communicators_.lower_bound(sub_key(0, 0)), communicators_.end());
+  user_comms_.erase(user_comms_.lower_bound(sub_key(0, 0)), user_comms_.end());
 }
 
 }  // namespace tutti

@@ -32,12 +32,14 @@ class Collectives {
   };
   void run(const Members& comm, const Operation& operation);
   Members split(const Members& comm, int color, int key);
+  /// MPI_Comm* of these members for messages of the user's own, made on first use: then collective.  @throws UsageError  no MPI
+  void* user_comm(const Members& comm);
 
   /// Drops all communicators; the next collective makes new ones. Collective over all workers of the session.
   void init_ccl(std::string_view ccl, const Members& world);
   const std::string& ccl() const { return ccl_; }
   void end_command();      ///< sub-communicators end with it
-  void drop_all() { communicators_.clear(); }
+  void end_session() { communicators_.clear(), user_comms_.clear(); }
 
  private:
   Signature check(const Members& comm, Operation& operation) const;
@@ -48,6 +50,7 @@ class Collectives {
   Agreement& agreement_;
   std::string ccl_ = "auto";
   std::map<CommKey, std::unique_ptr<Communicator>> communicators_;  // ordered: freed in the same order everywhere
+  std::map<CommKey, std::shared_ptr<void>> user_comms_;
 };
 
 }  // namespace tutti

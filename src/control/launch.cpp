@@ -9,8 +9,7 @@
 #include <cstdlib>
 
 #include "control/builtins.h"
-#include "control/controller.h"
-#include "control/mpi/mpi_job.h"
+#include "control/job.h"
 #include "control/node/process_channel.h"
 #include "control/thread/thread_channel.h"
 #include "core/env.h"
@@ -20,19 +19,6 @@ namespace tutti {
 namespace {
 
 constexpr int kUncaught = 1, kSetUpError = 99;
-
-struct Job {
-  bool running = false;          // inside tutti::run
-  std::unique_ptr<MpiJob> mpi;   // null: a one-rank job without MPI
-  std::string live_session;      // where the one that holds the ranks was made
-};
-
-Job& job() {
-  static Job* instance = new Job;  // leaked: MPI must not be finalised by a static destructor
-  return *instance;
-}
-
-int job_size() { return job().mpi ? job().mpi->size() : 1; }
 
 void check_shape(int num_workers, int num_groups, const char* what) {
   if (num_workers < 1) throw UsageError(fmt::format("{}: num_workers is {}, expected at least 1", what, num_workers));
@@ -51,23 +37,33 @@ std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions
       ->handle();
 }
 
-std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, const char* what, Where where) {
-  if (!job().running)
+}  // namespace
+
+std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, const char* what, Where where,
+                                                     std::function<void()> closed) {
+  Job& job = Job::here();
+  if (job.mpi_is_over) throw UsageError(fmt::format("{}: MPI has been finalised; make sessions before", what));
+  if (job.owner.empty())
     throw UsageError(fmt::format("{}: the program does not use tutti::run; write int main(int argc, char** argv) {{ return "
                                  "tutti::run(argc, argv, controller); }}, or use ThreadedSession", what));
-  if (job().mpi && job().mpi->rank() != 0)
-    throw UsageError(fmt::format("{}: only rank 0 makes sessions, this is rank {}", what, job().mpi->rank()));
-  if (options.num_workers == 0) options.num_workers = job_size();
+  if (job.mpi && job.mpi->rank() != 0)
+    throw UsageError(fmt::format("{}: only rank 0 makes sessions, this is rank {}", what, job.mpi->rank()));
+  if (options.num_workers == 0) options.num_workers = job.size();
   check_shape(options.num_workers, options.num_groups, what);
-  if (options.num_workers > job_size())
+  if (options.num_workers > job.size())
     throw UsageError(fmt::format("{}: {} workers asked for, the job has {} rank{}; launch with mpirun -n {} or more", what,
-                                 options.num_workers, job_size(), job_size() == 1 ? "" : "s", options.num_workers));
-  if (!job().live_session.empty())
-    throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what,
-                                 job().live_session));
-  job().live_session = fmt::format("{}:{}", where.file, where.line);  // stays when the start fails: ranks may be in it
-  return make("mpi", options, [] { job().live_session.clear(); });
+                                 options.num_workers, job.size(), job.size() == 1 ? "" : "s", options.num_workers));
+  if (!job.live_session.empty())
+    throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what, job.live_session));
+  job.live_session = fmt::format("{}:{}", where.file, where.line);  // stays when the start fails: ranks may be in it
+  auto session = make("mpi", options, std::move(closed));
+  job.controller = session->weak_from_this();
+  return session;
 }
+
+namespace {
+
+void ranks_are_free() { Job::here().live_session.clear(); }
 
 int run_controller(int argc, char** argv, const std::function<int(int, char**)>& controller) try {
   return controller(argc, argv);
@@ -84,7 +80,7 @@ int run_controller(int argc, char** argv, const std::function<int(int, char**)>&
 std::unique_ptr<Channel> make_channel(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
                                       std::chrono::milliseconds start_timeout) {
   Layout layout = Layout::one_node(num_workers, num_groups);
-  if (name == "mpi" && job().mpi) return job().mpi->start_session(num_workers, num_groups, exchange, start_timeout);
+  if (name == "mpi" && Job::here().mpi) return Job::here().mpi->start_session(num_workers, num_groups, exchange, start_timeout);
   // a job of one rank without MPI is a thread
   if (name == "thread" || (name == "mpi" && num_workers == 1)) return std::make_unique<ThreadChannel>(layout, exchange);
   if (name == "process") {
@@ -96,7 +92,7 @@ std::unique_ptr<Channel> make_channel(std::string_view name, int num_workers, in
 }
 
 Session Session::create(SessionOptions options, Where where) {
-  return Session(make_job_session(options, "Session::create", where));
+  return Session(make_job_session(options, "Session::create", where, ranks_are_free));
 }
 
 ThreadedSession::ThreadedSession(int num_workers, int num_groups, Where) {
@@ -107,51 +103,48 @@ ThreadedSession::ThreadedSession(int num_workers, int num_groups, Where) {
 ProcessSession::ProcessSession(int num_workers, int num_groups, Where where) {
   check_shape(num_workers, num_groups, "ProcessSession");
   const SessionOptions options{.num_workers = num_workers, .num_groups = num_groups};
-  controller_ = job().mpi ? make_job_session(options, "ProcessSession", where) : make("process", options);
+  controller_ = Job::here().mpi ? make_job_session(options, "ProcessSession", where, ranks_are_free) : make("process", options);
 }
 
 SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_groups, std::string_view, int, Where where) {
-  const int nodes = job().mpi ? job().mpi->num_nodes() : 1, per_node = job().mpi ? job().mpi->ranks_per_node() : 1;
+  const int nodes = Job::here().mpi ? Job::here().mpi->num_nodes() : 1, per_node = Job::here().mpi ? Job::here().mpi->ranks_per_node() : 1;
   if (num_nodes != nodes || num_workers_per_node != per_node)
     throw UsageError(fmt::format("SocketSession: the job has {} node(s) with {} rank(s) each, asked for {} x {}; launch it as "
                                  "mpirun -n {} --map-by ppr:{}:node PROGRAM or srun --mpi=pmix -N {} --ntasks-per-node={} PROGRAM",
                                  nodes, per_node ? std::to_string(per_node) : "unequal", num_nodes, num_workers_per_node,
                                  num_nodes * num_workers_per_node, num_workers_per_node, num_nodes, num_workers_per_node));
-  controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession", where);
+  controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession", where, ranks_are_free);
 }
 
 int run(int argc, char** argv, const std::function<int(int, char**)>& controller) {
   if (auto code = serve_if_worker_process()) return *code;
-  if (job().running) throw UsageError("tutti::run: called twice");
+  Job& job = Job::here();
+  if (!job.owner.empty()) throw UsageError(fmt::format("tutti::run: this process serves {} already", job.owner));
   try {
-    if (MpiJob::launched()) job().mpi = std::make_unique<MpiJob>(&argc, &argv);
-    if (const int64_t tasks = env_int("SLURM_STEP_NUM_TASKS", 1, 0, INT64_MAX); tasks > 1 && job_size() == 1 && !env_string("OMPI_COMM_WORLD_SIZE"))
+    if (MpiJob::launched()) {
+      const bool owns_mpi = MpiJob::initialise(&argc, &argv);
+      job.start("tutti::run", MPI_COMM_WORLD, owns_mpi);
+    }
+    if (const int64_t tasks = env_int("SLURM_STEP_NUM_TASKS", 1, 0, INT64_MAX); tasks > 1 && job.size() == 1 && !env_string("OMPI_COMM_WORLD_SIZE"))
       throw UsageError(fmt::format("srun started {} tasks that do not know of each other; use srun --mpi=pmix (or mpirun)", tasks));
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
     std::exit(kSetUpError);
   }
-  job().running = true;
+  job.owner = "tutti::run";
   int code = 0;
-  if (job().mpi && job().mpi->rank() != 0) {
-    try {
-      job().mpi->serve();
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "[rank {} {}] {}\n", job().mpi->rank(), host_name(), error.what());
-      MPI_Abort(MPI_COMM_WORLD, kUncaught);
-    }
+  if (job.mpi && job.mpi->rank() != 0) {
+    job.serve();
   } else {
     ProcessPool::instance().remember_program(argc, argv);
     code = run_controller(argc, argv, controller);
     ProcessPool::instance().end_all();
-    if (job().mpi && !job().live_session.empty()) {
-      fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(), job().live_session);
+    if (job.mpi && !job.live_session.empty()) {
+      fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(), job.live_session);
       MPI_Abort(MPI_COMM_WORLD, code ? code : kUncaught);
     }
-    if (job().mpi) job().mpi->end();
   }
-  job().mpi.reset();
-  job().running = false;
+  job.end();
   return code;
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 
 #include "control/channel.h"
 #include "control/exchange.h"
+#include "tutti/session.h"
 
 namespace tutti {
 
@@ -13,5 +15,9 @@ namespace tutti {
 /// @throws UsageError  unknown name, or not possible here
 std::unique_ptr<Channel> make_channel(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
                                       std::chrono::milliseconds start_timeout);
+
+/// A session on ranks of this process's job; `closed` runs once it is over.  @throws UsageError, TransportError
+std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, const char* what, Where where,
+                                                     std::function<void()> closed);
 
 }  // namespace tutti

@@ -29,7 +29,7 @@ DPackedFunc DModule::operator[](LocatedValue name) const {
 }
 
 detail::Controller& Session::controller() const {
-  if (!controller_) throw UsageError("the session was moved from");
+  if (!controller_) throw UsageError("the session is empty: it was moved from, or session_from gave it to a rank above 0");
   return *controller_;
 }
 
@@ -69,7 +69,9 @@ void Session::sync_worker(int worker_id, Timeout timeout, Where where) {
   controller().sync(worker_id, timeout, where);
 }
 void Session::sync_all(Timeout timeout, Where where) { controller().sync(kAllWorkers, timeout, where); }
-void Session::shutdown(Timeout timeout, Where where) { controller().shutdown(timeout, where); }
+void Session::shutdown(Timeout timeout, Where where) {
+  if (controller_) controller_->shutdown(timeout, where);
+}
 
 DRef Session::broadcast(const Tensor& src, const DRef& dst, bool /*in_group: every group is filled either way*/, Where where) {
   const DRef on_worker0 = copy_to_worker_0(src, {}, where);

@@ -105,7 +105,7 @@ bool Worker::execute(const std::string& malformed) {
   agreement_.begin_command(command_.seq);
   if (command_.action == Action::kShutDown) {
     registers_.clear();
-    collectives_.drop_all();
+    collectives_.end_session();
     current_worker = nullptr;
     return false;
   }

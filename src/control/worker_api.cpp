@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "control/worker.h"
+#include "control/comm_handle.h"
 
 namespace tutti {
 namespace {
@@ -15,27 +15,11 @@ Worker& here(const char* what) {
 
 }  // namespace
 
-namespace detail {
-
-struct CommHandle {
-  Worker* worker;
-  uint64_t seq;  // a sub-communicator ends with its command
-  Collectives::Members members;
-
-  static Comm make(Worker& worker, Collectives::Members members) {
-    return Comm(std::make_shared<CommHandle>(CommHandle{&worker, worker.seq(), std::move(members)}));
-  }
-  static const Collectives::Members& members_of(const Comm& comm) { return comm.handle_->members; }
-
-  void run(const Collectives::Operation& operation) const { collectives().run(members, operation); }
-  Collectives& collectives() const {
-    if (&here("a communicator") != worker || worker->seq() != seq)
-      throw UsageError("a communicator outlived the command it was made in; ask worker::world() or group() again");
-    return worker->collectives();
-  }
-};
-
-}  // namespace detail
+Collectives& detail::CommHandle::collectives() const {
+  if (&here("a communicator") != worker || worker->seq() != seq)
+    throw UsageError("a communicator outlived the command it was made in; ask worker::world() or group() again");
+  return worker->collectives();
+}
 
 int Comm::rank() const { return handle_->members.rank; }
 int Comm::size() const { return static_cast<int>(handle_->members.workers.size()); }

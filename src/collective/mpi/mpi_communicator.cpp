@@ -21,16 +21,7 @@ class MpiCommunicator final : public Communicator {
       : parent_(*static_cast<MPI_Comm*>(plane.mpi_parent)), members_(members), max_count_(max_count()) {
     rank_ = static_cast<int>(std::find(members.begin(), members.end(), plane.worker) - members.begin());
     if (key >> 56 == 2) return;  // a pair: send and recv use the parent
-    MPI_Group all = MPI_GROUP_NULL, mine = MPI_GROUP_NULL;
-    check_mpi(MPI_Comm_group(parent_, &all), "MPI_Comm_group");
-    MpiGroup all_owned(all);
-    check_mpi(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &mine), "MPI_Group_incl");
-    MpiGroup mine_owned(mine);
-    MPI_Comm comm = MPI_COMM_NULL;
-    const int tag = static_cast<int>((key ^ (key >> 24) ^ (key >> 51)) % 16384);
-    check_mpi(MPI_Comm_create_group(parent_, mine, tag, &comm), "MPI_Comm_create_group");
-    comm_.reset(comm);
-    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    comm_ = create_group(parent_, members, key);
   }
 
   void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& arrivals) override {
@@ -198,6 +189,21 @@ class MpiCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_mpi_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key) {
   return std::make_unique<MpiCommunicator>(plane, members, key);
+}
+
+std::shared_ptr<void> make_user_comm(const DataPlane& plane, const std::vector<int>& members, CommKey key) {
+  struct Owned {
+    MPI_Comm raw;
+    MpiComm comm;
+  };
+  auto made = std::make_shared<Owned>();
+  made->comm = create_group(*static_cast<MPI_Comm*>(plane.mpi_parent), members, key);
+  made->raw = made->comm.get();
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  check_mpi(MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler), "MPI_Comm_get_errhandler");
+  check_mpi(MPI_Comm_set_errhandler(made->raw, handler), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Errhandler_free(&handler), "MPI_Errhandler_free");
+  return {made, &made->raw};
 }
 
 }  // namespace tutti

@@ -7,4 +7,7 @@ namespace tutti {
 /// Plain MPI calls on a communicator of our own, made by MPI_Comm_create_group from plane.mpi_parent.
 std::unique_ptr<Communicator> make_mpi_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key);
 
+/// MPI_Comm* of these members with nothing of ours on it; errors are handled as on MPI_COMM_WORLD. Collective among them.
+std::shared_ptr<void> make_user_comm(const DataPlane& plane, const std::vector<int>& members, CommKey key);
+
 }  // namespace tutti

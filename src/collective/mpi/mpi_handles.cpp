@@ -45,4 +45,18 @@ MpiComm duplicate(MPI_Comm comm) {
   return owned;
 }
 
+MpiComm create_group(MPI_Comm parent, const std::vector<int>& ranks, uint64_t key) {
+  MPI_Group all = MPI_GROUP_NULL, mine = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(parent, &all), "MPI_Comm_group");
+  MpiGroup all_owned(all);
+  check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &mine), "MPI_Group_incl");
+  MpiGroup mine_owned(mine);
+  MPI_Comm comm = MPI_COMM_NULL;
+  const int tag = static_cast<int>((key ^ (key >> 24) ^ (key >> 51)) % 16384);
+  check_mpi(MPI_Comm_create_group(parent, mine, tag, &comm), "MPI_Comm_create_group");
+  MpiComm owned(comm);
+  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return owned;
+}
+
 }  // namespace tutti

@@ -3,6 +3,9 @@
 
 #include <mpi.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "core/handle.h"
 #include "tutti/where.h"
 
@@ -42,5 +45,9 @@ using MpiGroup = UniqueHandle<MpiGroupTraits>;
 
 /// A copy of `comm` that returns errors. Collective.
 MpiComm duplicate(MPI_Comm comm);
+
+/// A communicator of these ranks of `parent`, in this order, that returns errors. Collective among them; what is made for the
+/// same key at the same time is told apart by it.
+MpiComm create_group(MPI_Comm parent, const std::vector<int>& ranks, uint64_t key);
 
 }  // namespace tutti

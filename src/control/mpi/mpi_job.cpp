@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "control/builtins.h"
 #include "control/mpi/mpi_channel.h"
@@ -69,33 +70,45 @@ bool MpiJob::launched() {
   return false;
 }
 
-MpiJob::MpiJob(int* argc, char*** argv) {
-  int initialised = 0, provided = MPI_THREAD_SINGLE;
+bool MpiJob::initialise(int* argc, char*** argv) {
+  int initialised = 0, finalised = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialised);
-  if (initialised) {
-    MPI_Query_thread(&provided);
-  } else {
-    check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-    finalize_ = true;
-  }
+  MPI_Finalized(&finalised);
+  if (finalised) throw UsageError("MPI has been finalised; what needs its ranks comes before MPI_Finalize");
+  if (initialised) MPI_Query_thread(&provided);
+  else check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE)
     throw UsageError(fmt::format("MPI gave thread level {}, tutti needs MPI_THREAD_MULTIPLE ({}): {}", provided,
                                  static_cast<int>(MPI_THREAD_MULTIPLE),
                                  initialised ? "call MPI_Init_thread with it" : "use an MPI library built with it"));
-  control_ = duplicate(MPI_COMM_WORLD);
-  data_ = duplicate(MPI_COMM_WORLD);
+  return !initialised;
+}
+
+MpiJob::MpiJob(MPI_Comm comm, bool owns_mpi, std::function<void()> finalised)
+    : owns_mpi_(owns_mpi), finalised_(std::move(finalised)), control_(duplicate(comm)), data_(duplicate(comm)) {
   data_raw_ = data_.get();
   MPI_Comm_rank(control_.get(), &rank_);
   MPI_Comm_size(control_.get(), &size_);
   register_builtins();
   find_nodes();
+  auto call = [](MPI_Comm, int, void* job, void*) -> int {
+    auto& self = *static_cast<MpiJob*>(job);
+    self.owns_mpi_ = false;
+    if (const auto finalised = std::exchange(self.finalised_, nullptr)) finalised();
+    return MPI_SUCCESS;
+  };
+  check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, call, &finalise_key_, nullptr), "MPI_Comm_create_keyval");
+  check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, finalise_key_, this), "MPI_Comm_set_attr");
 }
 
 MpiJob::~MpiJob() {
+  const bool owns_mpi = owns_mpi_;
   // device communicators and sub-communicators went with the sessions; control goes last, then MPI if it is ours
   data_.reset();
   control_.reset();
-  if (finalize_ && mpi_usable()) MPI_Finalize();
+  if (std::exchange(finalised_, nullptr) && mpi_usable()) MPI_Comm_delete_attr(MPI_COMM_SELF, finalise_key_);
+  if (mpi_usable()) MPI_Comm_free_keyval(&finalise_key_);
+  if (owns_mpi && mpi_usable()) MPI_Finalize();
 }
 
 /// Candidates are the ranks of one machine, as MPI sees it; they are a node if all can map the memory of the first.

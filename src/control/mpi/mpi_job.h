@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,8 +20,13 @@ class MpiJob {
  public:
   /// Whether a launcher started this process as one of its ranks.
   static bool launched();
-  /// Initialises MPI if nobody has.  @throws UsageError  the library lacks MPI_THREAD_MULTIPLE; SystemError
-  MpiJob(int* argc, char*** argv);
+  /// Initialises MPI if nobody has; returns whether it did: then the last MpiJob finalises it.  @throws UsageError  the library
+  /// lacks MPI_THREAD_MULTIPLE, or was initialised without it, or is finalised
+  static bool initialise(int* argc, char*** argv);
+
+  /// The ranks of `comm`. Collective. `finalised` is called if somebody else calls MPI_Finalize while the job is there, at its
+  /// start: MPI still works, the job may be destroyed.  @throws UsageError, SystemError
+  MpiJob(MPI_Comm comm, bool owns_mpi, std::function<void()> finalised);
   ~MpiJob();
 
   int rank() const { return rank_; }
@@ -42,7 +48,9 @@ class MpiJob {
   void find_nodes();
   void serve_session(const Layout& layout);
 
-  bool finalize_ = false;
+  bool owns_mpi_;
+  std::function<void()> finalised_;
+  int finalise_key_ = MPI_KEYVAL_INVALID;  // an attribute of MPI_COMM_SELF, which goes first
   int rank_ = 0, size_ = 1;
   MpiComm control_, data_;
   MPI_Comm data_raw_ = MPI_COMM_NULL;

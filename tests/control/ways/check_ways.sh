@@ -1,7 +1,7 @@
 #!/bin/sh
-# check_ways.sh MPIRUN WAYS WITHOUT_RUN OWN_MPI: the ways to get a session, and exit codes, with and without a launcher.
+# check_ways.sh MPIRUN WAYS WITHOUT_RUN OWN_MPI INTEROP: the ways to get a session, and exit codes, with and without a launcher.
 set -u
-mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 bad=0
+mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 interop=$5 bad=0
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 expect() { # expect CODE TEXT COMMAND...
@@ -37,6 +37,18 @@ expect 99 'TUTTI_RANKS_PER_NODE' env TUTTI_RANKS_PER_NODE=none "$mpirun" -n 2 "$
 expect 0 '' "$without_run"
 expect 0 'beside: 3, 3' "$mpirun" -n 3 "$own_mpi"
 expect 99 'call MPI_Init_thread with it' "$mpirun" -n 2 "$own_mpi" single
+for n in 1 2 3 4; do
+  expect 0 '' "$mpirun" -n $n "$interop" sessions
+  expect 0 '' env TUTTI_RANKS_PER_NODE=1 "$mpirun" -n $n "$interop" sessions
+  expect 0 '' "$mpirun" -n $n "$interop" misuse
+done
+expect 0 '' "$interop" sessions
+expect 0 '' "$mpirun" -n 3 "$interop" lost
+expect 0 '' "$mpirun" -n 2 "$interop" single
+expect 0 '' "$interop" without_mpi
+expect 0 'finalised' "$mpirun" -n 3 "$interop" finalize_live
+expect 3 'finalised' "$mpirun" -n 3 "$interop" finalize_in_run
+expect 1 'MPI_Finalize was called on a worker' "$mpirun" -n 3 "$interop" finalize_in_worker
 # more threads than the system gives: an error, not a hang
 expect 1 'worker threads could be started' sh -c "ulimit -v 4000000; timeout 60 $ways too_many_threads 3000"
 exit $bad
