@@ -10,6 +10,7 @@ what=${1:-example} long=${2:-}
 case "$what $long" in "example "|"test "|"test --long") ;; *) usage ;; esac
 
 packages=(g++ meson ninja-build pkg-config libopenmpi-dev openmpi-bin libfmt-dev libgtest-dev zlib1g-dev)
+[ "$what" != test ] || packages+=(python3-numpy)  # an example is compared with it
 install_missing() {
   local missing=() package run=
   if ! command -v dpkg-query >/dev/null; then

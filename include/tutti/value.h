@@ -89,6 +89,8 @@ class Value {
   Value(List v) : data_(std::move(v)) {}
   Value(Function v) : data_(std::move(v)) {}
   Value(Opaque v) : data_(std::move(v)) {}
+  template <class T>
+  Value(std::shared_ptr<T> v) : Value(Opaque{std::make_shared<std::any>(std::move(v)), typeid(T).name()}) {}
   Value(RegisterRef v) : data_(std::move(v)) {}
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
@@ -97,7 +99,7 @@ class Value {
   const Variant& data() const { return data_; }
 
   /// The content as T: bool, any integer or floating type, std::string, Bytes, Shape, DType, Device, Tensor, List,
-  /// Function, Opaque, Value. int converts to floating types; nothing else converts.
+  /// Function, Opaque, Value, std::shared_ptr to an object of one's own. int converts to floating types; nothing else converts.
   /// @throws UsageError  it holds another type
   template <class T>
   T as() const;
@@ -114,7 +116,7 @@ class Value {
   Variant data_;
 };
 
-/// Makes an opaque object of any copyable C++ object.
+/// Makes an opaque object of any copyable C++ object. A std::shared_ptr is one as it is: functions return and take those.
 template <class T>
 Value make_opaque(T object, std::string type_name = {}) {
   if (type_name.empty()) type_name = typeid(T).name();

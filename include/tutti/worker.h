@@ -74,4 +74,9 @@ Comm world();             ///< all workers
 Comm group();             ///< the workers of our group
 
 }  // namespace worker
+
+/// Where this worker's work for its device belongs: the stream (cudaStream_t) that collectives and modules use as well. Null: the
+/// default stream; host memory has none.
+void* stream();
+
 }  // namespace tutti

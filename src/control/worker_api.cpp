@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "control/comm_handle.h"
+#include "device/stream.h"
 
 namespace tutti {
 namespace {
@@ -96,4 +97,10 @@ Comm group() {
 }
 
 }  // namespace worker
+
+void* stream() {
+  here("stream");
+  return current_stream(worker::device());
+}
+
 }  // namespace tutti

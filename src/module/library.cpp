@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "core/env.h"
@@ -98,23 +99,25 @@ std::string explain(std::string why) {
 
 Library& Library::open(const std::string& path) {
   struct Loaded {
+    std::string path;
     Signature signature;
     Library* library;
   };
   static std::recursive_mutex mutex;  // a constructor may load another module
-  static std::map<std::string, Loaded> loaded;
+  static auto& loaded = *new std::vector<Loaded>;  // for the life of the process
   std::lock_guard lock(mutex);
   std::error_code error, ignored;
   const std::string real = std::filesystem::canonical(path, error);
   if (error) throw UsageError(fmt::format("{} on {}: {} (working directory {})", path, host_name(), error.message(),
                                           std::filesystem::current_path(ignored).string()));
   const Signature signature = signature_of(real);
-  if (auto it = loaded.find(real); it != loaded.end() && it->second.signature == signature) return *it->second.library;
+  for (const Loaded& known : loaded)
+    if (known.path == real && known.signature == signature) return *known.library;
   std::unique_ptr<Library> library(new Library(real));
   library->load();
   log(LogLevel::kInfo, "loaded module {}", real);
-  loaded[real] = {signature, library.get()};
-  return *library.release();  // for the life of the process
+  loaded.push_back({real, signature, library.get()});
+  return *library.release();
 }
 
 void Library::load() {

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "support/session_kinds.h"
+#include "tutti/abi.h"
 
 namespace {
 
@@ -10,6 +11,15 @@ using namespace tutti;
 using namespace tutti_test;
 
 const bool registered = [] {
+  register_global_func("builtins_test.stream", [] {
+    static int mine;
+    const bool none = stream() == nullptr;
+    void* before = &mine;
+    TVMFFIEnvSetStream(1, 0, &mine, &before);
+    const bool set = stream() == &mine && TVMFFIEnvGetStream(1, 0) == &mine && before == nullptr;
+    TVMFFIEnvSetStream(1, 0, nullptr, nullptr);
+    return none && set && stream() == nullptr;
+  });
   register_global_func("builtins_test.id_tensor", [] { return Tensor::full<float>({3}, static_cast<float>(worker::id())); });
   register_global_func("builtins_test.cpu", [] {
     cpu_set_t mask;
@@ -85,6 +95,14 @@ TEST(Builtins, next_and_previous_group) {
     s.get_global_func("runtime.disco.recv_from_prev_group")(t);  // the first group has no neighbour
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("no such neighbour"), std::string::npos);
   }
+}
+
+// one stream of a worker: what a module sets is what functions, and later collectives, see
+TEST(Builtins, stream) {
+  EXPECT_THROW(stream(), UsageError);
+  Session s = make_session();
+  DRef right = s.get_global_func("builtins_test.stream")();
+  for (int w = 0; w < workers(); ++w) EXPECT_EQ(right.debug_get_from_remote(w), Value(true));
 }
 
 TEST(Builtins, bind_worker_to_cpu_core) {

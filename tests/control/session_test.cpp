@@ -44,6 +44,23 @@ const bool registered = [] {
     auto* held = opaque_cast<std::vector<int>>(v);
     return held ? std::accumulate(held->begin(), held->end(), 0) : -1;
   });
+  register_global_func("test.make_adder", [](int64_t n) {
+    return make_function("adder", [n, counted = Counted()](int64_t x) { return x + n; });
+  });
+  register_global_func("test.apply_twice", [](const Function& f, int64_t x) { return f(List{f(List{x})}); });
+  struct Cache {
+    std::vector<int64_t> kept;
+    Counted counted;
+    Cache() = default;
+    Cache(const Cache&) = delete;
+  };
+  register_global_func("test.cache", [] { return std::make_shared<Cache>(); });
+  register_global_func("test.cache_add", [](const std::shared_ptr<Cache>& cache, int64_t x) { cache->kept.push_back(x + worker::id()); });
+  register_global_func("test.cache_sum", [](const std::shared_ptr<const Cache>& cache) {
+    return std::accumulate(cache->kept.begin(), cache->kept.end(), int64_t{0});
+  });
+  register_global_func("test.alive", [] { return alive.load(); });
+  register_global_func("test.throw", [](const Value&) { throw std::runtime_error("told to"); });
   register_global_func("test.sleep_ms", [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });
   return true;
 }();
@@ -249,6 +266,62 @@ TEST(Session, opaque_objects_live_in_registers_and_do_not_travel) {
     EXPECT_THROW(held.debug_get_from_remote(1), UsageError);
   }
   s.sync_all();
+}
+
+TEST(Session, closures_are_values_that_are_called_and_passed) {
+  Session s = make_session();
+  DPackedFunc add_three(s.get_global_func("test.make_adder")(3));
+  DRef eight = add_three(5), eleven = s.get_global_func("test.apply_twice")(add_three, 5);
+  for (int w = 0; w < workers(); ++w) {
+    EXPECT_EQ(eight.debug_get_from_remote(w), Value(8));
+    EXPECT_EQ(eleven.debug_get_from_remote(w), Value(11));
+  }
+  EXPECT_EQ(add_three.debug_get_from_remote(0).as<Function>()(List{1}), Value(4));  // it travels from worker 0 only
+  add_three("three");
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("adder: argument 1"), std::string::npos);
+  if (workers() > 1) {
+    EXPECT_THROW(add_three.debug_get_from_remote(1), UsageError);
+  }
+}
+
+TEST(Session, objects_behind_shared_pointers) {
+  Session s = make_session();
+  DRef cache = s.get_global_func("test.cache")();
+  for (int i = 0; i < 3; ++i) s.get_global_func("test.cache_add")(cache, 10);
+  DRef sum = s.get_global_func("test.cache_sum")(cache);
+  for (int w = 0; w < workers(); ++w) EXPECT_EQ(sum.debug_get_from_remote(w), Value(3 * (10 + w)));
+  s.get_global_func("test.cache_sum")(s.get_global_func("test.opaque")());
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected opaque object"), std::string::npos);
+}
+
+// ... on their worker, whatever the way: dropped, overwritten, at an error, at the end
+TEST(Session, objects_are_destroyed_with_their_registers) {
+  const int before = alive.load();
+  {
+    Session s = make_session();
+    auto alive_on = [&](int w) { return s.get_global_func("test.alive")().debug_get_from_remote(w).as<int>(); };
+    const int threads = kind() == "thread" ? workers() : 1;  // of one process
+    DRef adder = s.get_global_func("test.make_adder")(3), cache = s.get_global_func("test.cache")();
+    s.sync_all();
+    for (int w = 0; w < workers(); ++w) EXPECT_GE(alive_on(w), 2 * threads) << w;
+    s.get_global_func("test.throw")(cache);
+    EXPECT_THROW(s.sync_all(), RemoteError);  // the error keeps none of its arguments
+    cache = DRef();
+    adder = DRef();
+    s.get_global_func("test.echo")(1);  // what was dropped rides along
+    s.sync_all();
+    for (int w = 0; w < workers(); ++w) EXPECT_EQ(alive_on(w), kind() == "thread" || w == 0 ? before : 0) << w;
+    adder = s.get_global_func("test.make_adder")(3);
+    cache = s.get_global_func("test.cache")();
+    s.get_global_func("test.throw")(cache);
+    EXPECT_THROW(s.shutdown(), RemoteError);
+    EXPECT_EQ(alive.load(), before);  // the handles are still here, the objects are not
+  }
+  {
+    Session s = make_session();  // the same workers: nothing of the last session is left on them
+    for (int w = 0; w < workers(); ++w)
+      EXPECT_EQ(s.get_global_func("test.alive")().debug_get_from_remote(w), Value(kind() == "thread" || w == 0 ? before : 0));
+  }
 }
 
 TEST(Session, commands_larger_than_the_ring) {

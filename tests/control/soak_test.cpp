@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <mutex>
 
 #include "support/session_kinds.h"
 
@@ -64,6 +65,8 @@ int tutti_mappings() {
 
 /// What each worker's process has: descriptors, threads, mappings of ours, resident KiB.
 const bool usage_registered = register_global_func("soak.usage", [] {
+  static std::mutex mutex;  // workers that are threads would count each other's open folders
+  std::lock_guard lock(mutex);
   return Shape{entries("/proc/self/fd"), entries("/proc/self/task"), tutti_mappings(), resident_kib()};
 });
 constexpr size_t kKib = 3;

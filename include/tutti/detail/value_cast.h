@@ -1,8 +1,10 @@
 // Value::as and the deduction of argument types; included by value.h and function.h.
 #pragma once
 
+#include <any>
 #include <concepts>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <type_traits>
 
@@ -13,6 +15,11 @@ namespace tutti::detail {
 
 [[noreturn]] void throw_wrong_type(const char* expected, const Value& got);
 [[noreturn]] void throw_out_of_range(const char* expected, int64_t got);
+
+template <class T>
+constexpr bool is_shared_ptr = false;
+template <class T>
+constexpr bool is_shared_ptr<std::shared_ptr<T>> = true;
 
 template <class T>
 constexpr const char* type_name_of() {
@@ -27,7 +34,7 @@ constexpr const char* type_name_of() {
   else if constexpr (std::same_as<T, Tensor>) return "Tensor";
   else if constexpr (std::same_as<T, List>) return "list";
   else if constexpr (std::same_as<T, Function>) return "function";
-  else if constexpr (std::same_as<T, Opaque>) return "opaque object";
+  else if constexpr (std::same_as<T, Opaque> || is_shared_ptr<T>) return "opaque object";
   else if constexpr (std::same_as<T, Value>) return "any";
   else static_assert(sizeof(T) == 0, "this C++ type has no counterpart among tutti's values");
 }
@@ -45,6 +52,13 @@ std::optional<T> try_as(const Value& value) {
   } else if constexpr (std::floating_point<T>) {
     if (auto* v = std::get_if<double>(&data)) return static_cast<T>(*v);
     if (auto* v = std::get_if<int64_t>(&data)) return static_cast<T>(*v);
+  } else if constexpr (is_shared_ptr<T>) {
+    using Element = typename T::element_type;
+    if (auto* opaque = std::get_if<Opaque>(&data); opaque && opaque->object) {
+      if (auto* v = std::any_cast<T>(opaque->object.get())) return *v;
+      if constexpr (std::is_const_v<Element>)
+        if (auto* v = std::any_cast<std::shared_ptr<std::remove_const_t<Element>>>(opaque->object.get())) return *v;
+    }
   } else {
     if (auto* v = std::get_if<T>(&data)) return *v;
   }

@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 static __thread TVMFFIObject* raised;
-static int uses;
+static _Atomic int uses;
 EXPORT int fake_tvm_ffi_uses(void) { return uses; }
 
 EXPORT void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) {

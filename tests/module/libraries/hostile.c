@@ -31,16 +31,13 @@ static Object* object(int32_t type_index, TVMFFIAny* result) {
   result->v_obj = &made->header;
   return made;
 }
-static void* unmapped(void) {
-  void* page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  munmap(page, 4096);
-  return page;
-}
+/* a page that nobody may read, now or later: one that is given back may become another thread's */
+static void* unmapped(void) { return mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 
 FUNCTION(garbage_type_index) { return UNUSED, result->type_index = 37, 0; }
 FUNCTION(negative_type_index) { return UNUSED, result->type_index = -5, 0; }
 FUNCTION(null_object) { return UNUSED, result->type_index = kTVMFFITensor, result->v_obj = NULL, 0; }
-FUNCTION(wild_object) { return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = (TVMFFIObject*)0x123456789a8, 0; }
+FUNCTION(wild_object) { return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = (TVMFFIObject*)0x4242424242424240, 0; }
 FUNCTION(misaligned_object) { return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = (TVMFFIObject*)((char*)&data_not_code + 1), 0; }
 FUNCTION(unmapped_object) { return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = unmapped(), 0; }
 FUNCTION(another_type) { return UNUSED, object(kTVMFFIShape, result), result->type_index = kTVMFFITensor, 0; }
