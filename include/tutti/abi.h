@@ -74,7 +74,7 @@ typedef void* TVMFFIObjectHandle;
 typedef struct {
   uint64_t combined_ref_count; /* strong in the low 32 bits, weak in the high ones; a new object has 1 and 1 */
   int32_t type_index;
-  uint32_t __padding;
+  uint32_t padding;
   /* called once no strong reference is left (flags & 1: destroy the content) and once no weak one is (flags & 2: free);
    * null: the object lives for ever */
   void (*deleter)(void* self, int flags);
@@ -130,6 +130,8 @@ typedef struct {
   void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t mode); /* mode 0: replace, 1: append */
 } TVMFFIErrorCell;
 
+#pragma GCC visibility push(default)
+
 /* Reference counts. */
 int TVMFFIObjectIncRef(TVMFFIObjectHandle object);
 int TVMFFIObjectDecRef(TVMFFIObjectHandle object);
@@ -169,6 +171,8 @@ void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
  * named like it with two underscores before it, e.g. `void* __TVMFFIFunctionCall;`. */
 int TVMFFIEnvModLookupFromImports(TVMFFIObjectHandle library_ctx, const char* name, TVMFFIObjectHandle* out);
 int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol);
+
+#pragma GCC visibility pop
 #endif
 
 #ifdef __cplusplus

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tutti/dlpack.h"
+#include "tutti/export.h"
 
 namespace tutti {
 
@@ -18,6 +19,6 @@ struct Device {
 constexpr Device cpu(int id = 0) { return {dl::kCPU, id}; }
 constexpr Device cuda(int id = 0) { return {dl::kCUDA, id}; }
 
-std::string to_string(Device device);  ///< "cpu(0)", "cuda(1)"
+TUTTI_API std::string to_string(Device device);  ///< "cpu(0)", "cuda(1)"
 
 }  // namespace tutti

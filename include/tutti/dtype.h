@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tutti/dlpack.h"
+#include "tutti/export.h"
 
 namespace tutti {
 
@@ -22,8 +23,8 @@ struct DType {
 
 /// "float32", "int64", "bool", "bfloat16", "complex64", "float8_e4m3fn", ... (numpy's and ml_dtypes' names).
 /// @throws UsageError  the name is none of these
-DType parse_dtype(std::string_view name);
-std::string to_string(DType dtype);
+TUTTI_API DType parse_dtype(std::string_view name);
+TUTTI_API std::string to_string(DType dtype);
 
 inline constexpr DType kInt8{dl::kInt, 8, 1}, kInt16{dl::kInt, 16, 1}, kInt32{dl::kInt, 32, 1}, kInt64{dl::kInt, 64, 1};
 inline constexpr DType kUInt8{dl::kUInt, 8, 1}, kUInt16{dl::kUInt, 16, 1}, kUInt32{dl::kUInt, 32, 1},

@@ -6,40 +6,42 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 /// Base of everything tutti throws. what() says rank and host where known, what was expected, what came, what to do.
-class Error : public std::runtime_error {
+class TUTTI_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /// The caller broke a contract: checked before anything is sent. Nothing has changed.
-class UsageError : public Error {
+class TUTTI_API UsageError : public Error {
  public:
   using Error::Error;
 };
 
 /// A limit that the caller gave has passed. The operation goes on: calling again waits again.
-class TimeoutError : public Error {
+class TUTTI_API TimeoutError : public Error {
  public:
   using Error::Error;
 };
 
 /// A peer or MPI was lost: the session is over.
-class TransportError : public Error {
+class TUTTI_API TransportError : public Error {
  public:
   using Error::Error;
 };
 
 /// The operating system refused something.
-class SystemError : public Error {
+class TUTTI_API SystemError : public Error {
  public:
   using Error::Error;
 };
 
 /// A function of a module failed, or returned what is no value. On the controller it arrives as a WorkerFailure.
-class ModuleError : public Error {
+class TUTTI_API ModuleError : public Error {
  public:
   ModuleError(std::string kind, const std::string& message, std::string traceback)
       : Error(message), kind_(std::move(kind)), traceback_(std::move(traceback)) {}
@@ -65,7 +67,7 @@ struct WorkerFailure {
 
 /// Worker functions failed. On the controller: raised once by a synchronising call; equal failures are folded ("workers 0-7").
 /// In a worker function: a collective failed because another member did (failures() is empty then).
-class RemoteError : public Error {
+class TUTTI_API RemoteError : public Error {
  public:
   explicit RemoteError(std::vector<WorkerFailure> failures);
   const std::vector<WorkerFailure>& failures() const { return failures_; }

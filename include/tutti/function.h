@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tutti/error.h"
+#include "tutti/export.h"
 #include "tutti/value.h"
 
 namespace tutti {
@@ -38,8 +39,8 @@ struct Signature<R (C::*)(A...) noexcept> : Signature<R (*)(A...)> {};
 template <class C, class R, class... A>
 struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
 
-[[noreturn]] void throw_argument_count(const std::string& function, size_t expected, size_t got);
-[[noreturn]] void throw_argument_type(const std::string& function, size_t position, const char* expected,
+[[noreturn]] TUTTI_API void throw_argument_count(const std::string& function, size_t expected, size_t got);
+[[noreturn]] TUTTI_API void throw_argument_type(const std::string& function, size_t position, const char* expected,
                                       const Value& got);
 
 template <class T>
@@ -48,7 +49,7 @@ T take_argument(const std::string& function, size_t position, const Value& value
   throw_argument_type(function, position, type_name_of<T>(), value);
 }
 
-void register_function(Function function, bool override_existing);
+TUTTI_API void register_function(Function function, bool override_existing);
 
 }  // namespace detail
 
@@ -96,7 +97,7 @@ bool register_global_func(std::string name, F callable, RegisterOptions options 
 }
 
 /// @throws UsageError  the name is unknown; near names are listed
-Function get_global_func(std::string_view name);
-std::optional<Function> find_global_func(std::string_view name);
+TUTTI_API Function get_global_func(std::string_view name);
+TUTTI_API std::optional<Function> find_global_func(std::string_view name);
 
 }  // namespace tutti

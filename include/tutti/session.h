@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/export.h"
 #include "tutti/value.h"
 #include "tutti/where.h"
 #include "tutti/worker.h"
@@ -25,7 +26,7 @@ using Timeout = std::optional<std::chrono::milliseconds>;  ///< nothing: no limi
 
 /// The controller's counted handle to a register that exists on every worker. Cheap to copy; the last copy frees the
 /// register, without a message, on any thread.
-class DRef {
+class TUTTI_API DRef {
  public:
   DRef() = default;
   explicit operator bool() const { return state_ != nullptr; }
@@ -54,7 +55,7 @@ struct LocatedValue {
 };
 
 /// A function in a register; calling it calls it on every worker.
-class DPackedFunc : public DRef {
+class TUTTI_API DPackedFunc : public DRef {
  public:
   DPackedFunc() = default;
   explicit DPackedFunc(DRef ref) : DRef(std::move(ref)) {}
@@ -69,12 +70,12 @@ class DPackedFunc : public DRef {
 };
 
 /// A module that load_vm_module has loaded on every worker.
-class DModule : public DRef {
+class TUTTI_API DModule : public DRef {
  public:
   DModule() = default;
   explicit DModule(DRef ref) : DRef(std::move(ref)) {}
   /// A missing function is an error of the next synchronising call.
-  DPackedFunc operator[](LocatedValue name) const;
+  DPackedFunc operator[](const LocatedValue& name) const;
 };
 
 /// A function and the line that calls it.
@@ -100,7 +101,7 @@ struct SessionOptions {
 ///
 /// "Counts" below are numbers of elements; shapes may differ. src may be dst. dtypes must agree. `in_group`: each group by
 /// itself, its first worker in the place of worker 0; else all workers together.
-class Session {
+class TUTTI_API Session {
  public:
   /// The ranks of the MPI job that tutti::run has started; rank 0 only.
   /// @throws UsageError  no tutti::run, more workers than ranks, another MPI session is live (says where it was made)
@@ -187,7 +188,7 @@ class Session {
 
 /// Workers are threads of this process: no MPI, no launcher; any number at once. They share what the process has: a registered
 /// function is one object that all of them call at the same time.
-class ThreadedSession : public Session {
+class TUTTI_API ThreadedSession : public Session {
  public:
   explicit ThreadedSession(int num_workers, int num_groups = 1, Where where = Where::current());
 };
@@ -195,14 +196,14 @@ class ThreadedSession : public Session {
 /// Worker processes on this machine: the program executes itself again and tutti::run serves in them. They stay for the
 /// next session. Inside an MPI job it takes the job's ranks.
 /// @throws UsageError  the program does not use tutti::run
-class ProcessSession : public Session {
+class TUTTI_API ProcessSession : public Session {
  public:
   explicit ProcessSession(int num_workers, int num_groups = 1, Where where = Where::current());
 };
 
 /// Accepted for drop-in use inside a job of that shape (nodes x workers per node); host and port are ignored.
 /// @throws UsageError  the job has another shape, or there is none: says how to launch one
-class SocketSession : public Session {
+class TUTTI_API SocketSession : public Session {
  public:
   SocketSession(int num_nodes, int num_workers_per_node, int num_groups, std::string_view host, int port,
                 Where where = Where::current());
@@ -210,6 +211,6 @@ class SocketSession : public Session {
 
 /// Runs `controller` on rank 0 and serves sessions on all other ranks, under mpirun, srun or alone (a one-rank job).
 /// Call it first in main and return its value: the controller's code; 1 after an uncaught error; 99 set-up error.
-int run(int argc, char** argv, const std::function<int(int, char**)>& controller);
+TUTTI_API int run(int argc, char** argv, const std::function<int(int, char**)>& controller);
 
 }  // namespace tutti

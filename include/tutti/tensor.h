@@ -10,17 +10,18 @@
 
 #include "tutti/device.h"
 #include "tutti/dtype.h"
+#include "tutti/export.h"
 
 namespace tutti {
 
 using Shape = std::vector<int64_t>;
 
-std::string to_string(const Shape& shape);    ///< "(2, 3)"
-int64_t element_count(const Shape& shape);    ///< product; 1 for ()
+TUTTI_API std::string to_string(const Shape& shape);    ///< "(2, 3)"
+TUTTI_API int64_t element_count(const Shape& shape);    ///< product; 1 for ()
 
 /// A shared handle on n-d memory, DLPack-shaped. Copies of the handle and views share the elements.
 /// Row-major when tutti allocates; a view keeps strides and byte_offset.
-class Tensor {
+class TUTTI_API Tensor {
  public:
   Tensor() = default;  ///< holds nothing; operator bool is false
 

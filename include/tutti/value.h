@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tutti/tensor.h"
+#include "tutti/export.h"
 
 namespace tutti {
 
@@ -39,7 +40,7 @@ struct Opaque {
 };
 
 /// A callable with its name. Copies share it.
-class Function {
+class TUTTI_API Function {
  public:
   using Callable = std::function<Value(Args)>;
   struct Options {
@@ -62,7 +63,7 @@ class Function {
 using List = std::vector<Value>;
 
 /// What arguments, results and registers hold.
-class Value {
+class TUTTI_API Value {
  public:
   enum class Kind { kNone, kBool, kInt, kFloat, kStr, kBytes, kShape, kDType, kDevice, kTensor, kList, kFunction, kOpaque,
                     kRegister };
@@ -129,7 +130,7 @@ T* opaque_cast(const Value& value) {
   return opaque && opaque->object ? std::any_cast<T>(opaque->object.get()) : nullptr;
 }
 
-std::string to_string(const Value& value);  ///< short, for messages: 'int 3', 'Tensor float32 (2, 3)'
+TUTTI_API std::string to_string(const Value& value);  ///< short, for messages: 'int 3', 'Tensor float32 (2, 3)'
 
 }  // namespace tutti
 

@@ -2,8 +2,10 @@
 
 #include <string_view>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
-std::string_view version();  ///< of the library, "major.minor.patch"
+TUTTI_API std::string_view version();  ///< of the library, "major.minor.patch"
 
 }  // namespace tutti

@@ -6,14 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/export.h"
 #include "tutti/tensor.h"
 
 namespace tutti {
 
 enum class ReduceOp { kSum, kProd, kMin, kMax, kAvg };
 /// "sum", "prod", "min", "max", "avg".  @throws UsageError
-ReduceOp parse_reduce_op(std::string_view name);
-std::string to_string(ReduceOp op);
+TUTTI_API ReduceOp parse_reduce_op(std::string_view name);
+TUTTI_API std::string to_string(ReduceOp op);
 
 namespace detail {
 struct CommHandle;
@@ -25,7 +26,7 @@ struct CommHandle;
 /// @throws UsageError      operands wrong on this worker, or not those of the others (the message says who had what)
 /// @throws RemoteError     a member failed or skips
 /// @throws TransportError  a member was lost: the session is over
-class Comm {
+class TUTTI_API Comm {
  public:
   int rank() const;
   int size() const;
@@ -63,20 +64,20 @@ class Comm {
 
 namespace worker {  // on the thread that a session called, not on others that its function starts
 
-bool active();            ///< whether this thread runs a session's function
-int id();                 ///< 0..count()-1
-int count();              ///< workers of the session
-int group_id();
-int group_size();
-int num_groups();
-Device device();          ///< what init_ccl gave this worker; cpu(0) before
-Comm world();             ///< all workers
-Comm group();             ///< the workers of our group
+TUTTI_API bool active();            ///< whether this thread runs a session's function
+TUTTI_API int id();                 ///< 0..count()-1
+TUTTI_API int count();              ///< workers of the session
+TUTTI_API int group_id();
+TUTTI_API int group_size();
+TUTTI_API int num_groups();
+TUTTI_API Device device();          ///< what init_ccl gave this worker; cpu(0) before
+TUTTI_API Comm world();             ///< all workers
+TUTTI_API Comm group();             ///< the workers of our group
 
 }  // namespace worker
 
 /// Where this worker's work for its device belongs: the stream (cudaStream_t) that collectives and modules use as well. Null: the
 /// default stream; host memory has none.
-void* stream();
+TUTTI_API void* stream();
 
 }  // namespace tutti

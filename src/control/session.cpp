@@ -23,7 +23,7 @@ DRef DPackedFunc::call(const List& args, Where where) const {
   return state_->controller->call(*this, args, where);
 }
 
-DPackedFunc DModule::operator[](LocatedValue name) const {
+DPackedFunc DModule::operator[](const LocatedValue& name) const {
   if (!state_) throw UsageError("a function of an empty DModule");
   return DPackedFunc(state_->controller->call_builtin("module_get_function", {*this, name.value}, name.where));
 }

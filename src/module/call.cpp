@@ -13,7 +13,7 @@ namespace tutti::ffi {
 namespace {
 
 constexpr int kMostCalls = 500;            // modules and functions of ours that call each other
-constexpr size_t kMostErrorText = 64 * 1024;
+constexpr size_t kMostErrorText = 65536;
 
 /// Functions that call each other without end are stopped before the stack is.
 class Depth {

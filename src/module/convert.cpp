@@ -90,7 +90,7 @@ Value from_checked(const TVMFFIAny& any) {
 
 }  // namespace
 
-Tensor tensor_of(ObjectRef object) {
+Tensor tensor_of(const ObjectRef& object) {
   const auto& tensor = cell_of<DLTensor>(object.get());
   return wrap(tensor, [object] {});
 }
@@ -122,7 +122,7 @@ Value view(const TVMFFIAny& any, const std::string& from) {
     }
     case kTVMFFIObjectRValueRef: {  // the giver parts with its reference: *v_ptr is cleared
       auto** slot = static_cast<TVMFFIObject**>(any.v_ptr);
-      if (!is_readable_array(slot, sizeof *slot) || !is_object(*slot)) refuse("a reference to no object");
+      if (!is_readable_array(slot, sizeof(void*)) || !is_object(*slot)) refuse("a reference to no object");
       TVMFFIAny moved = pod((*slot)->type_index);
       moved.v_obj = *slot;
       Value value = take(moved, from);

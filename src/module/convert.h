@@ -17,7 +17,7 @@ Value view(const TVMFFIAny& borrowed, const std::string& from);
 /// With a reference for the receiver.  @throws UsageError  a DRef
 TVMFFIAny to_owned(const Value& value);
 /// The tensor of an object of kTVMFFITensor, sharing its memory; the object lives as long as the tensor.
-Tensor tensor_of(ObjectRef object);
+Tensor tensor_of(const ObjectRef& object);
 
 /// Arguments for a module, for the time of one call.
 class LentArgs {

@@ -78,7 +78,7 @@ void load_neighbours(const ElfInfo& info, const std::string& path) {
         search.replace(at, std::strlen(origin), folder);
     if (!has_origin) continue;
     for (const std::string& name : info.needed)
-      if (access((search + "/" + name).c_str(), R_OK) == 0) dlopen((search + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (const auto file = std::filesystem::path(search) / name; access(file.c_str(), R_OK) == 0) dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   }
 }
 

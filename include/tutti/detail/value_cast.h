@@ -9,12 +9,13 @@
 #include <type_traits>
 
 #include "tutti/error.h"
+#include "tutti/export.h"
 #include "tutti/value.h"
 
 namespace tutti::detail {
 
-[[noreturn]] void throw_wrong_type(const char* expected, const Value& got);
-[[noreturn]] void throw_out_of_range(const char* expected, int64_t got);
+[[noreturn]] TUTTI_API void throw_wrong_type(const char* expected, const Value& got);
+[[noreturn]] TUTTI_API void throw_out_of_range(const char* expected, int64_t got);
 
 template <class T>
 constexpr bool is_shared_ptr = false;

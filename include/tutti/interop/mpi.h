@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include "tutti/export.h"
 #include "tutti/session.h"
 #include "tutti/worker.h"
 
@@ -16,13 +17,13 @@ namespace tutti::interop {
 /// @throws UsageError  on every rank: comm is unfit, MPI is not (or no longer) there, another session has this process, or
 ///                     tutti::run has. On rank 0 alone: bad options (the others return an empty Session).
 /// @throws TransportError  a rank did not join in time
-Session session_from(MPI_Comm comm, SessionOptions options = {}, Where where = Where::current());
+TUTTI_API Session session_from(MPI_Comm comm, SessionOptions options = {}, Where where = Where::current());
 
 /// The communicator of a worker's peers: ranks are `comm`'s ranks. For a worker function's own MPI calls; tutti sends nothing on
 /// it. Collective over `comm` when first asked for: members agree first, so one that fails fails all. It lives until the session
 /// ends (of a split: until the command ends); don't free it. MPI calls on it are MPI's: a member that does not join hangs the others,
 /// and its error handler is MPI_COMM_WORLD's.
 /// @throws UsageError  the session's workers are no MPI ranks (threads, ProcessSession)
-MPI_Comm communicator(const Comm& comm);
+TUTTI_API MPI_Comm communicator(const Comm& comm);
 
 }  // namespace tutti::interop
