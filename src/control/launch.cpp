@@ -65,6 +65,18 @@ namespace {
 
 void ranks_are_free() { Job::here().live_session.clear(); }
 
+/// A launcher that does not fit the MPI library starts so many jobs of one rank.
+void check_launcher(int size) {
+  if (size > 1) return;
+  const bool by_mpirun = env_string("OMPI_COMM_WORLD_SIZE") || env_string("PMI_SIZE");
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    if (by_mpirun && std::string_view(name).starts_with("SLURM")) continue;  // mpirun inside a step
+    if (const int64_t tasks = env_int(name, 1, 0, INT64_MAX); tasks > 1)
+      throw UsageError(fmt::format("{} tasks were started ({}) that do not know of each other; tutti is built with {}: use its mpirun, or "
+                                   "srun --mpi=pmix", tasks, name, mpi_library()));
+  }
+}
+
 int run_controller(int argc, char** argv, const std::function<int(int, char**)>& controller) try {
   return controller(argc, argv);
 } catch (const std::exception& error) {
@@ -125,8 +137,7 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
       const bool owns_mpi = MpiJob::initialise(&argc, &argv);
       job.start("tutti::run", MPI_COMM_WORLD, owns_mpi);
     }
-    if (const int64_t tasks = env_int("SLURM_STEP_NUM_TASKS", 1, 0, INT64_MAX); tasks > 1 && job.size() == 1 && !env_string("OMPI_COMM_WORLD_SIZE"))
-      throw UsageError(fmt::format("srun started {} tasks that do not know of each other; use srun --mpi=pmix (or mpirun)", tasks));
+    check_launcher(job.size());
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
     std::exit(kSetUpError);

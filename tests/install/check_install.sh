@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# check_install.sh BUILD_DIR: meson install into an empty prefix; a program outside the tree builds with pkg-config and runs.
+# check_install.sh BUILD_DIR COMPILER...: meson install into an empty prefix; programs outside the tree build with pkg-config and run.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/support/mpi_env.sh"
 build=$(cd "$1" && pwd)
+shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 DESTDIR=$work/root meson install -C "$build" --no-rebuild --quiet
 pc=$(find "$work/root" -name tutti.pc)
 export PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$work/root
-cp "$root/examples/hello.cpp" "$work/"
+cp "$root/examples/hello.cpp" "$root/examples/interop_mpi.cpp" "$work/"
 awk '/^```cpp/ { on = 1; next } /^```/ { on = 0 } on' "$root/README.md" > "$work/readme.cpp"  # its 15-line program
-for compiler in g++ clang++; do
-  command -v $compiler >/dev/null || continue
+for compiler; do
   # shellcheck disable=SC2046
   $compiler "$work/hello.cpp" $(pkg-config --cflags --libs tutti) -o "$work/hello"
   lib=$(dirname "$(find "$work/root" -name 'libtutti.so')")
@@ -21,5 +21,8 @@ for compiler in g++ clang++; do
   $compiler "$work/readme.cpp" $(pkg-config --cflags --libs tutti) -o "$work/readme"
   LD_LIBRARY_PATH=$lib mpirun -n 3 "$work/readme" | tee "$work/out"
   [ -s "$work/out" ]
+  # shellcheck disable=SC2046
+  OMPI_CXX=$compiler mpicxx "$work/interop_mpi.cpp" $(pkg-config --cflags --libs tutti) -o "$work/interop_mpi"
+  LD_LIBRARY_PATH=$lib mpirun -n 3 "$work/interop_mpi"
   echo "$compiler: fine"
 done

@@ -146,12 +146,10 @@ class MpiCommunicator final : public Communicator {
   /// The sum of halves may be beyond them though their average is not: they are added and divided as float32.
   template <class Reduce>
   static void wide_average(Buffer src, Buffer dst, Reduce reduce) {
-    const int64_t apart = src.count == dst.count ? 0 : src.count;  // in place, or the result behind the operand
-    std::vector<float> wide(static_cast<size_t>(apart + std::max(src.count, dst.count)));
-    widen_all(src.dtype, src.data, wide.data(), src.count);
-    const Buffer whole{wide.data(), src.count, kFloat32}, part{wide.data() + apart, dst.count, kFloat32};
-    reduce(whole, part);
-    narrow_all(dst.dtype, wide.data() + apart, dst.data, dst.count);
+    std::vector<float> from(static_cast<size_t>(src.count)), to(static_cast<size_t>(dst.count));
+    widen_all(src.dtype, src.data, from.data(), src.count);
+    reduce(Buffer{from.data(), src.count, kFloat32}, Buffer{to.data(), dst.count, kFloat32});
+    narrow_all(dst.dtype, to.data(), dst.data, dst.count);
   }
 
   template <class Call>

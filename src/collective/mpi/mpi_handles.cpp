@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/env.h"
 #include "tutti/error.h"
 
@@ -12,6 +14,16 @@ bool mpi_usable() {
   MPI_Initialized(&initialised);
   MPI_Finalized(&finalised);
   return initialised && !finalised;
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string name(text, static_cast<size_t>(length));
+  name.resize(std::min(name.size(), name.find_first_of(",\n")));  // one line, without the packager
+  std::replace(name.begin(), name.end(), '\t', ' ');
+  return name;
 }
 
 void check_mpi(int code, const char* call, Where where) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_ways.sh MPIRUN WAYS WITHOUT_RUN OWN_MPI INTEROP: the ways to get a session, and exit codes, with and without a launcher.
 set -u
+. "$(dirname "$0")/../../support/mpi_env.sh"
 mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 interop=$5 bad=0
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
@@ -11,7 +12,7 @@ expect() { # expect CODE TEXT COMMAND...
   got=$?
   if [ $got != "$code" ] || { [ -n "$text" ] && ! grep -q -- "$text" "$out"; }; then
     echo "FAILED: $*: exit code $got, expected $code and '$text'"
-    cat "$out"
+    tail -n 30 "$out"
     bad=1
   fi
 }
@@ -33,6 +34,7 @@ expect 0 'unreported failure of a session that went out of scope: .*told to' "$m
 expect 1 'unreported failure at shutdown: .*told to' "$ways" shutdown_in_flight
 expect 1 'the first exception' "$mpirun" -n 2 "$ways" shutdown_in_flight
 expect 99 'srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=4 "$ways" return 0
+expect 99 'do not know of each other; tutti is built with' env OMPI_COMM_WORLD_SIZE=4 "$ways" return 0  # another library's mpirun
 expect 99 'TUTTI_RANKS_PER_NODE' env TUTTI_RANKS_PER_NODE=none "$mpirun" -n 2 "$ways" create
 expect 0 '' "$without_run"
 expect 0 'beside: 3, 3' "$mpirun" -n 3 "$own_mpi"
