@@ -12,7 +12,7 @@ EXPORT int fake_tvm_ffi_uses(void) { return uses; }
 
 EXPORT void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) {
   ++uses;
-  ++((TVMFFIObject*)error)->combined_ref_count;
+  __atomic_fetch_add(&((TVMFFIObject*)error)->combined_ref_count, 1, __ATOMIC_RELAXED);
   raised = error;
 }
 EXPORT void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* out) {
@@ -37,10 +37,10 @@ static int get_function(void* self, const TVMFFIAny* args, int32_t num_args, TVM
   (void)self, (void)num_args;
   const TVMFFIAny* name = &args[1];
   if (name->type_index == kTVMFFISmallStr && name->small_str_len == 6 && memcmp(name->v_bytes, "answer", 6) == 0) {
-    ++answer_function.header.combined_ref_count;
+    __atomic_fetch_add(&answer_function.header.combined_ref_count, 1, __ATOMIC_RELAXED);
     result->type_index = kTVMFFIFunction, result->v_obj = &answer_function.header;
   } else if (name->type_index == kTVMFFIStr) { /* vm_initialization */
-    ++answer_function.header.combined_ref_count;
+    __atomic_fetch_add(&answer_function.header.combined_ref_count, 1, __ATOMIC_RELAXED);
     result->type_index = kTVMFFIFunction, result->v_obj = &answer_function.header;
   }
   return 0;
@@ -51,7 +51,7 @@ EXPORT int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHand
   ++uses;
   *out = NULL;
   if (name->size == 21 && memcmp(name->data, "ffi.ModuleGetFunction", 21) == 0) {
-    ++get_function_function.header.combined_ref_count;
+    __atomic_fetch_add(&get_function_function.header.combined_ref_count, 1, __ATOMIC_RELAXED);
     *out = &get_function_function;
   }
   return 0;

@@ -12,7 +12,7 @@
 static void no_deleter(void* self, int flags) { (void)self, (void)flags; }
 static int data_not_code;
 
-typedef struct {
+typedef struct Object {
   TVMFFIObject header;
   union {
     TVMFFIByteArray bytes;
@@ -21,9 +21,13 @@ typedef struct {
     TVMFFIShapeCell shape;
     TVMFFIFunctionCell function;
   };
+  struct Object* next;
 } Object;
+static Object* lost; /* on purpose: who returns rubbish does not get it freed */
 static Object* object(int32_t type_index, TVMFFIAny* result) {
-  Object* made = calloc(1, sizeof *made); /* lost, on purpose: who returns rubbish does not get it freed */
+  Object* made = calloc(1, sizeof *made);
+  made->next = __atomic_load_n(&lost, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(&lost, &made->next, made, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   made->header.combined_ref_count = ((uint64_t)1 << 32) | 1;
   made->header.type_index = type_index;
   made->header.deleter = no_deleter;
