@@ -90,6 +90,7 @@ struct SessionOptions {
   int num_workers = 0;  ///< 0: all ranks of the job
   int num_groups = 1;   ///< must divide num_workers
   std::chrono::milliseconds start_timeout{30000};
+  Timeout timeout = {};  ///< a wait of this length writes a hang report and goes on; default TUTTI_TIMEOUT seconds, or 600
 };
 
 /// One controller and its workers. A cheap handle; the last copy shuts the session down. Calls must not overlap in time, and

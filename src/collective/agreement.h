@@ -110,6 +110,8 @@ class Agreement {
   /// Blocks until the verdict; returns the arrivals of all members by rank. `worker` and `step` are filled in.
   /// @throws ConsequenceError, UsageError (mismatch), TransportError
   virtual std::vector<Arrival> agree(Arrival mine) = 0;
+  /// What agree() began is over; `well`: the data has moved.
+  virtual void ends(bool well) = 0;
   /// This member can't take part: the others fail.
   virtual void decline(const CollectiveId& id) = 0;
   /// This member fails in the middle of what all have agreed on: the others can't be told, the session is over.

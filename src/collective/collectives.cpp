@@ -162,16 +162,19 @@ void Collectives::run(const Members& comm, const Operation& asked) {
     const auto arrivals = agreement_.agree(std::move(mine));
     has_agreed = true;
     move(comm, operation, src, dst, arrivals);
+    agreement_.ends(true);
     operation.dst.clear_poison();
   } catch (const TransportError&) {
     throw;
   } catch (const ConsequenceError& error) {
+    agreement_.ends(false);
     asked.dst.poison({error.origin.worker, error.origin.seq});
     throw;
   } catch (const std::exception& error) {
     asked.dst.poison({agreement_.here().worker, agreement_.here().seq});
     if (has_agreed) agreement_.broken(fmt::format("{}: {}", to_string(asked.op), error.what()));
-    if (!has_arrived) agreement_.decline(id);
+    if (has_arrived) agreement_.ends(false);
+    else agreement_.decline(id);
     throw;
   }
 }
@@ -220,7 +223,14 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
                .signature = {.op = CollectiveOp::kSplit},
                .counts = {color, key, slot.number, static_cast<int64_t>(slot.round)},
                .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
-  const auto arrivals = agreement_.agree(std::move(mine));
+  std::vector<Arrival> arrivals;
+  try {
+    arrivals = agreement_.agree(std::move(mine));
+  } catch (...) {
+    agreement_.ends(false);
+    throw;
+  }
+  agreement_.ends(true);
   std::vector<std::tuple<int64_t, size_t>> order;  // (key, rank)
   for (size_t r = 0; r < arrivals.size(); ++r)
     if (arrivals[r].counts.at(0) == color) order.emplace_back(arrivals[r].counts.at(1), r);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "control/segment.h"
+#include "control/worker_state.h"
 #include "core/doorbell.h"
 
 namespace tutti {
@@ -30,9 +31,16 @@ class Channel {
   virtual bool wait(Clock::time_point deadline, const std::function<bool()>& ready) = 0;
   /// @throws TransportError  a worker is gone
   virtual void check_alive() = 0;
+  /// What every worker does; of nodes that don't answer in time: nothing. Any thread, until close().
+  virtual std::vector<WorkerState> look(Clock::time_point deadline) = 0;
   /// After shut_down: waits for the workers to end (or, after a TransportError, ends them) and frees everything.
   virtual void close() noexcept = 0;
+  /// A worker is stuck: ends the workers without waiting for them. Where that takes the process or the job, it ends with
+  /// exit code 124.
+  virtual void give_up(std::string_view why) noexcept = 0;
 };
+
+inline constexpr std::chrono::milliseconds kGrace{1000};  ///< for a stuck worker to end after all
 
 /// What all back ends do on the controller's own node.
 class SegmentChannel : public Channel {
@@ -44,6 +52,7 @@ class SegmentChannel : public Channel {
   uint64_t finished() override { return segment_->least_finished(); }
   bool wait(Clock::time_point deadline, const std::function<bool()>& ready) override;
   void check_alive() override { segment_->check_not_abandoned(); }
+  std::vector<WorkerState> look(Clock::time_point) override { return look_at(*segment_); }
 
  protected:
   Segment& segment() { return *segment_; }

@@ -20,7 +20,18 @@ constexpr auto kTick = 50ms;       // how often a wait looks whether the workers
 constexpr auto kFlushAfter = 5ms;  // freed ids of an idle controller
 constexpr size_t kRemembered = 1024;
 
+constexpr auto kLookFor = 2s;         // for nodes to say what their workers do
+
 std::atomic<uint64_t> last_id{0};
+
+std::mutex& live_mutex() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+std::set<Controller*>& live() {
+  static auto& sessions = *new std::set<Controller*>;
+  return sessions;
+}
 
 Clock::time_point deadline_of(Timeout timeout) {
   constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
@@ -58,8 +69,12 @@ class Controller::Turn {
   std::unique_lock<std::mutex> lock_;
 };
 
-Controller::Controller(std::string kind, const MakeChannel& make_channel, std::function<void()> closed)
-    : kind_(std::move(kind)), id_(++last_id), pid_(getpid()), closed_(std::move(closed)) {
+Controller::Controller(std::string kind, const MakeChannel& make_channel, Timeout limit, std::function<void()> closed)
+    : kind_(std::move(kind)),
+      id_(++last_id),
+      pid_(getpid()),
+      closed_(std::move(closed)),
+      limit_(limit.value_or(std::chrono::seconds(env_int("TUTTI_TIMEOUT", 600, 1, 1000000000)))) {
   flusher_ = std::thread([this] { flush_loop(); });
   try {
     channel_ = make_channel(exchange_);
@@ -68,9 +83,24 @@ Controller::Controller(std::string kind, const MakeChannel& make_channel, std::f
     throw;
   }
   layout_ = channel_->layout();
+  std::lock_guard lock(live_mutex());
+  live().insert(this);
 }
 
 Controller::~Controller() { close(); }
+
+std::string Controller::report(std::string_view why) {
+  std::lock_guard lock(look_mutex_);
+  if (!channel_) return {};
+  return fmt::format("hang report of the {} session with {} workers: {}\n{}", kind_, layout_.num_workers, why,
+                     hang_report(channel_->look(Clock::now() + kLookFor), layout_.num_workers, seq_.load()));
+}
+
+void Controller::report_all(std::string_view why) {
+  std::lock_guard lock(live_mutex());
+  if (live().empty()) log_line(LogLevel::kWarn, fmt::format("{}: no session is live", why));
+  for (Controller* controller : live()) log_line(LogLevel::kWarn, controller->report(why));
+}
 
 /// In a fork nothing of a session is here but its memory; and a worker can't wait for itself.
 bool Controller::may_close_here() const { return getpid() == pid_ && !Worker::current(); }
@@ -165,7 +195,7 @@ uint64_t Controller::issue(Command& command, Where where) {
     // the worker frees before it executes, so these ids can be given out again from now on
     reusable_.insert(reusable_.end(), command.freed.begin(), command.freed.end());
   }
-  command.seq = ++seq_;
+  command.seq = seq_.fetch_add(1) + 1;
   try {
     channel_->send(encode(command), [&] {
       channel_->check_alive();
@@ -285,14 +315,26 @@ void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point 
     drain();
     return ready();
   };
+  const auto since = Clock::now();
+  auto next_report = since + limit_;
+  const auto waited = [&] {
+    return fmt::format("{} at {}:{} has waited {:.1f} s, command {} of {} is finished everywhere", what, where.file, where.line,
+                       std::chrono::duration<double>(Clock::now() - since).count(), channel_->finished(), seq_.load());
+  };
   try {
     while (!channel_->wait(std::min(deadline, Clock::now() + kTick), look)) {
       channel_->check_alive();
-      if (Clock::now() >= deadline)
-        throw TimeoutError(fmt::format("[controller {}] {} at {}:{}: the limit has passed, command {} of {} is finished everywhere; "
-                                       "calling again waits again",
-                                       host_name(), what, where.file, where.line, channel_->finished(), seq_));
+      if (Clock::now() >= deadline) {
+        timed_out_ = true;
+        throw TimeoutError(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}", host_name(), waited(),
+                                       report("the limit has passed")));
+      }
+      if (Clock::now() >= next_report) {
+        next_report += limit_;
+        log_line(LogLevel::kWarn, report(waited()));
+      }
     }
+    timed_out_ = false;
   } catch (const TransportError& error) {
     lost_ = error.what();
     throw;
@@ -443,6 +485,10 @@ void Controller::finish() {
     std::lock_guard lock(registers_mutex_);
     over_ = true;
   }
+  {
+    std::lock_guard lock(live_mutex());
+    live().erase(this);
+  }
   channel_->close();
   auto closed = std::exchange(closed_, nullptr);
   if (closed && lost_.empty()) closed();  // a lost session keeps what it holds: tutti::run ends the job
@@ -462,9 +508,17 @@ void Controller::close() noexcept try {
   stop_flusher();
   if (over_) return;
   if (lost_.empty()) try {
-    end({}, Where::current(), true);  // another thread may still be in a call
+    end(timed_out_ ? Timeout(kGrace) : Timeout(), Where::current(), true);  // another thread may still be in a call
   } catch (const RemoteError& error) {
     log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());
+  } catch (const TimeoutError& error) {
+    log(LogLevel::kError, "the session can't be ended, a worker is stuck: {}", error.what());
+    {
+      std::lock_guard lock(live_mutex());
+      live().erase(this);
+    }
+    channel_->give_up("a worker is stuck");
+    lost_ = "a worker was stuck";
   } catch (const Error& error) {
     log(LogLevel::kError, "end of a session: {}", error.what());
   }

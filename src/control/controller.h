@@ -25,7 +25,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
  public:
   using MakeChannel = std::function<std::unique_ptr<Channel>(Exchange&)>;
   /// `closed` runs once the session is over.
-  Controller(std::string kind, const MakeChannel& make_channel, std::function<void()> closed);
+  Controller(std::string kind, const MakeChannel& make_channel, Timeout limit, std::function<void()> closed);
   ~Controller();
   /// A handle whose last copy closes the session; DRefs keep only the controller itself.
   std::shared_ptr<Controller> handle();
@@ -45,6 +45,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void close() noexcept;  ///< shutdown that logs instead of throwing
 
   void free_register(int64_t id) noexcept;  ///< any thread
+  std::string report(std::string_view why); ///< what every worker does; any thread. Empty: the session is over
+  static void report_all(std::string_view why);  ///< of all live sessions of this process, to stderr
 
  private:
   class Turn;
@@ -85,7 +87,11 @@ class Controller : public std::enable_shared_from_this<Controller> {
   bool over_ = false;
   std::string lost_;  // why, after a TransportError
 
-  uint64_t seq_ = 0;
+  std::atomic<uint64_t> seq_{0};
+  std::string made_at_;
+  Clock::duration limit_;        // a wait of this length writes a hang report
+  bool timed_out_ = false;       // the last wait: a worker may be stuck
+  std::mutex look_mutex_;        // the channel is not closed meanwhile
   std::vector<std::string> sites_;
   std::map<std::pair<std::string, uint32_t>, uint32_t> site_ids_;
   std::map<std::string, DRef> builtins_;

@@ -9,16 +9,16 @@
 #include <cstdlib>
 
 #include "control/builtins.h"
+#include "control/exit_codes.h"
 #include "control/job.h"
 #include "control/node/process_channel.h"
+#include "control/signals.h"
 #include "control/thread/thread_channel.h"
 #include "core/env.h"
 #include "core/log.h"
 
 namespace tutti {
 namespace {
-
-constexpr int kUncaught = 1, kSetUpError = 99;
 
 void check_shape(int num_workers, int num_groups, const char* what) {
   if (num_workers < 1) throw UsageError(fmt::format("{}: num_workers is {}, expected at least 1", what, num_workers));
@@ -33,7 +33,7 @@ std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions
              [&](Exchange& exchange) {
                return make_channel(kind, options.num_workers, options.num_groups, exchange, options.start_timeout);
              },
-             std::move(closed))
+             options.timeout, std::move(closed))
       ->handle();
 }
 
@@ -79,12 +79,15 @@ void check_launcher(int size) {
 
 int run_controller(int argc, char** argv, const std::function<int(int, char**)>& controller) try {
   return controller(argc, argv);
+} catch (const TimeoutError& error) {
+  fmt::print(stderr, "[rank 0 {}] time-out in the controller: {}\n", host_name(), error.what());
+  return kExitTimedOut;
 } catch (const std::exception& error) {
   fmt::print(stderr, "[rank 0 {}] uncaught exception in the controller: {}\n", host_name(), error.what());
-  return kUncaught;
+  return kExitUncaught;
 } catch (...) {
   fmt::print(stderr, "[rank 0 {}] uncaught exception in the controller\n", host_name());
-  return kUncaught;
+  return kExitUncaught;
 }
 
 }  // namespace
@@ -140,9 +143,10 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
     check_launcher(job.size());
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
-    std::exit(kSetUpError);
+    std::exit(kExitSetUpError);
   }
   job.owner = "tutti::run";
+  watch_signals(!job.mpi || job.mpi->rank() == 0);
   int code = 0;
   if (job.mpi && job.mpi->rank() != 0) {
     job.serve();
@@ -152,7 +156,7 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
     ProcessPool::instance().end_all();
     if (job.mpi && !job.live_session.empty()) {
       fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(), job.live_session);
-      MPI_Abort(MPI_COMM_WORLD, code ? code : kUncaught);
+      abort_job(code ? code : kExitUncaught);
     }
   }
   job.end();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/env.h"
+
 namespace tutti {
 namespace {
 
@@ -67,6 +69,7 @@ Segment::Offsets Segment::offsets(const Layout& layout, size_t n) {
   o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
   o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
   o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
+  o.recorders = take(n * Recorder::kBytes);
   o.words = take(words * 8);
   o.staging = take(n * kStagingBytes);
   o.end = at;
@@ -82,6 +85,11 @@ Segment::Segment(Kind kind, const Layout& layout, int node)
       memory_(kind == Kind::kShared ? SharedMemory::create(offsets_.end) : SharedMemory::create_private(offsets_.end)) {
   init();
   header().session = layout.session;
+  std::copy_n(host_name().data(), std::min(host_name().size(), sizeof header().host - 1), header().host);
+  const TickScale now;
+  header().ticks = now.ticks();
+  header().wall_ns = now.wall_ns();
+  header().steady_ns = now.steady_ns();
   header().magic = kMagic;
 }
 
@@ -127,6 +135,7 @@ SharedRecord Segment::failures(int worker) {
   return {memory_.data() + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)),
           kFailuresBytes};
 }
+Recorder Segment::recorder(int worker) { return Recorder(memory_.data() + offsets_.recorders + index_of(worker) * Recorder::kBytes); }
 std::byte* Segment::staging(int worker) { return memory_.data() + offsets_.staging + index_of(worker) * kStagingBytes; }
 
 std::atomic<uint64_t>* Segment::commit_word(CommKey key) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collective/agreement.h"
+#include "control/recorder.h"
 #include "control/ring.h"
 #include "core/doorbell.h"
 #include "core/shared_memory.h"
@@ -49,6 +50,9 @@ struct WorkerSlot {
 
 struct SegmentHeader {
   uint64_t magic, session;
+  char host[64];
+  uint64_t ticks;                   // when the segment was made, by all clocks
+  int64_t wall_ns, steady_ns;
   std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
   char why[512];
   alignas(64) std::atomic<uint64_t> ring_head;
@@ -77,6 +81,8 @@ class Segment {
   SharedRecord arrival(int worker);   ///< an encoded Arrival
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
   SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
+  Recorder recorder(int worker);
+  TickScale tick_scale() { return {header().ticks, header().wall_ns, header().steady_ns}; }
   std::byte* staging(int worker);
   std::atomic<uint64_t>* commit_word(CommKey key);  ///< of communicators inside this node
   size_t index_of(int worker) const { return static_cast<size_t>(local_index_[static_cast<size_t>(worker)]); }
@@ -91,7 +97,7 @@ class Segment {
 
  private:
   struct Offsets {
-    size_t slots, ring, replies, arrivals, verdicts, failures, words, staging, end, arrival_bytes, verdict_bytes;
+    size_t slots, ring, replies, arrivals, verdicts, failures, recorders, words, staging, end, arrival_bytes, verdict_bytes;
   };
   static Offsets offsets(const Layout& layout, size_t workers_here);
   void init();

@@ -38,7 +38,8 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       staging_(staging_of(segment, policy_)),
       commands_(segment.commands()),
       failures_(segment.failures(id)),
-      agreement_(segment, id, policy_),
+      recorder_(segment.recorder(id)),
+      agreement_(segment, id, policy_, recorder_),
       collectives_({.worker = id,
                     .one_node = segment.layout().num_nodes() == 1,
                     .staging = &staging_,
@@ -86,7 +87,9 @@ void Worker::serve() try {
       malformed = error.what();
     }
     segment_.slot(id_).current_seq.store(command_.seq, std::memory_order_relaxed);
+    recorder_.begin_command(command_.seq, command_.action);
     const bool goes_on = execute(malformed);
+    recorder_.end_command(state_);
     failures_.publish(command_.seq);
     segment_.slot(id_).finished_seq.store(command_.seq, std::memory_order_seq_cst);
     header.controller.ring();
@@ -100,6 +103,7 @@ void Worker::serve() try {
 
 bool Worker::execute(const std::string& malformed) {
   current_worker = this;  // also while destructors of freed objects run
+  state_ = Record::State::kDone;
   failures_.acknowledge(command_.acknowledged);
   for (int64_t id : command_.freed) registers_.kill(id);
   agreement_.begin_command(command_.seq);
@@ -113,7 +117,7 @@ bool Worker::execute(const std::string& malformed) {
     const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
                            command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
     if (!malformed.empty()) throw WireError(malformed);
-    if (skippable && failures_.skipping()) skip(command_);
+    if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_);
   } catch (const ConsequenceError& error) {
     record_failure(&error, error.origin, type_name(typeid(error)));
@@ -213,6 +217,7 @@ Value Worker::call(const Command& command) {
   args.reserve(command.args.size());
   for (size_t i = 0; i < command.args.size(); ++i)
     args.push_back(argument(command, i, command.args[i], function.options().written_arg));
+  recorder_.name_function(function.name());
   return function(args);
 }
 
@@ -300,6 +305,7 @@ std::string Worker::function_name() const {
 void Worker::record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
                             const std::string& traceback) {
   const Origin here{id_, command_.seq};
+  state_ = Record::State::kFailed;
   failures_.add(origin.value_or(here));
   lose_results(command_, origin.value_or(here));
   Reply report{.kind = origin ? Reply::Kind::kConsequence : Reply::Kind::kError,

@@ -58,9 +58,11 @@ class Worker {
   FrameReader frames_;
   RegisterFile registers_;
   Failures failures_;
+  Recorder recorder_;
   WorkerAgreement agreement_;
   Collectives collectives_;
   Command command_;
+  Record::State state_ = Record::State::kDone;  // of it
 };
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "control/failures.h"
+#include "control/worker_state.h"
 #include "core/env.h"
 
 namespace tutti {
@@ -15,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kStragglers = 200ms;  // on a mismatch: how long to wait for the others, so that the message names all
 constexpr auto kTick = 50ms;
+constexpr auto kSuspect = 500ms;  // a wait of this length may be a deadlock
 constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
 
 }  // namespace
@@ -111,9 +113,12 @@ void WorkerAgreement::decline(const CollectiveId& id) {
 std::vector<Arrival> WorkerAgreement::agree(Arrival mine) {
   if (left_.size() >= kMostFailures)
     throw UsageError(fmt::format("{} collectives have failed in this command; let the error out of the function", left_.size()));
+  recorder_.begin_collective(mine.id, mine.signature);
   write(mine);
   const bool on_node = std::all_of(mine.members.begin(), mine.members.end(), [&](int w) { return segment_.has(w); });
-  return on_node ? agree_on_node(mine) : agree_across_nodes(mine);
+  auto arrivals = on_node ? agree_on_node(mine) : agree_across_nodes(mine);
+  recorder_.agreed();
+  return arrivals;
 }
 
 std::vector<Arrival> WorkerAgreement::agree_on_node(const Arrival& mine) {
@@ -138,9 +143,14 @@ std::vector<Arrival> WorkerAgreement::agree_on_node(const Arrival& mine) {
     }
     return verdict.kind != Verdict::Kind::kPending;
   };
+  std::string suspicion;
   while (!wait_until(segment_.header().board, policy_, Clock::now() + kTick, settled)) {
     segment_.check_not_abandoned();
     stragglers_may_come = Clock::now() - start < kStragglers;
+    if (Clock::now() - start < kSuspect) continue;
+    std::string found = deadlock(mine);
+    if (!found.empty() && found == suspicion && !settled()) leave(mine, {.origin = {}, .message = found});
+    suspicion = std::move(found);
   }
   // a member that has left may have left by success
   if (word.load(std::memory_order_seq_cst) == round) leave(mine, verdict.why);
@@ -177,6 +187,41 @@ std::vector<Arrival> WorkerAgreement::agree_across_nodes(const Arrival& mine) {
     if (r < verdict.counts.size()) arrivals.back().counts = verdict.counts[r];
   }
   return arrivals;
+}
+
+/// Why nobody whom we wait for can come: all of them, and those they wait for, wait for each other. Empty: somebody may come.
+/// What is read holds still: a member writes its next arrival only after all others have taken a success (see write()), so one whose
+/// latest arrival is another collective has not joined ours.
+std::string WorkerAgreement::deadlock(const Arrival& mine) {
+  SegmentView view(segment_);
+  std::map<int32_t, std::string> blocked;  // what each says
+  std::vector<int32_t> to_look_at{worker_};
+  while (!to_look_at.empty()) {
+    const int32_t worker = to_look_at.back();
+    to_look_at.pop_back();
+    if (blocked.contains(worker)) continue;
+    if (!segment_.has(worker)) return {};
+    const auto arrival = worker == worker_ ? std::optional(mine) : view.arrival(worker);
+    const auto record = segment_.recorder(worker).last(Record::What::kCollective);
+    if (!arrival || !record || !record->running() || record->agreed || record->id != arrival->id) return {};
+    std::string missing;
+    for (int32_t member : arrival->members) {
+      if (member == worker) continue;
+      if (!segment_.has(member)) return {};
+      const auto theirs = member == worker_ ? std::optional(mine) : view.arrival(member);
+      if (theirs && theirs->id == arrival->id) continue;
+      if (theirs && theirs->id.seq == arrival->id.seq &&
+          std::any_of(theirs->left.begin(), theirs->left.end(), [&](const auto& left) { return left.first == arrival->id; }))
+        return {};  // its verdict is about to fall
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", member);
+      to_look_at.push_back(member);
+    }
+    if (missing.empty()) return {};
+    blocked.emplace(worker, fmt::format("worker {} waits in {} for worker {}", worker, describe(record->id, record->signature), missing));
+  }
+  std::string text = fmt::format("deadlock in command {}:", mine.id.seq);
+  for (const auto& [worker, says] : blocked) text += (text.back() == ':' ? " " : "; ") + says;
+  return text + "; members must call their collectives in the same order";
 }
 
 void WorkerAgreement::broken(const std::string& why) {

@@ -24,11 +24,12 @@ RemoteVerdict decode_remote_verdict(Reader& in);
 /// complete advances the communicator's round (one atomic word): the verdict falls once. Across nodes the leaders do it.
 class WorkerAgreement final : public Agreement {
  public:
-  WorkerAgreement(Segment& segment, int worker, WaitPolicy policy) : segment_(segment), worker_(worker), policy_(policy) {}
+  WorkerAgreement(Segment& segment, int worker, WaitPolicy policy, Recorder& recorder) : segment_(segment), worker_(worker), policy_(policy), recorder_(recorder) {}
   void begin_command(uint64_t seq);
 
   CollectiveId next_id(CommKey key) override;
   std::vector<Arrival> agree(Arrival mine) override;
+  void ends(bool well) override { recorder_.end_collective(well ? Record::State::kDone : Record::State::kFailed); }
   void decline(const CollectiveId& id) override;
   [[noreturn]] void broken(const std::string& why) override;
   SubSlot free_slot() override;
@@ -39,11 +40,13 @@ class WorkerAgreement final : public Agreement {
   void write(Arrival& arrival);
   std::vector<Arrival> agree_on_node(const Arrival& mine);
   std::vector<Arrival> agree_across_nodes(const Arrival& mine);
+  std::string deadlock(const Arrival& mine);
   [[noreturn]] void leave(Arrival mine, const Disagreement& why);
 
   Segment& segment_;
   int worker_;
   WaitPolicy policy_;
+  Recorder& recorder_;
   uint64_t seq_ = 0;
   int next_slot_ = 0;
   std::shared_ptr<std::bitset<kSubSlots>> slots_ = std::make_shared<std::bitset<kSubSlots>>();  // taken in this command

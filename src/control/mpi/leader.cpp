@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collective/mpi/mpi_handles.h"
+#include "control/exit_codes.h"
 #include "control/failures.h"
 #include "control/mpi/mpi_job.h"
 #include "core/log.h"
@@ -92,7 +93,7 @@ void Leader::run() try {
   failed_.store(true);
   log(LogLevel::kError, "control plane: {}", error.what());
   segment_.abandon(error.what());
-  if (!is_root_) MPI_Abort(control_, 1);  // the control plane itself is lost: nobody could be told
+  if (!is_root_) abort_job(kExitUncaught);  // the control plane itself is lost: nobody could be told
 }
 
 bool Leader::step() {
@@ -102,6 +103,7 @@ bool Leader::step() {
   worked |= forward_arrivals();
   worked |= answer_watches();
   worked |= hand_down_verdicts();
+  worked |= pass_on_looks();
   worked |= complete_sends();
   return worked;
 }
@@ -170,6 +172,26 @@ void Leader::handle(std::span<const std::byte> message) {
       const auto rest = message.last(in.count(1));
       for (int32_t worker : workers) segment_.verdict(worker).write(rest);
       segment_.header().board.ring();
+      return;
+    }
+    case Kind::kLook: {
+      for (const Child& child : children_) send(child.rank, Kind::kLook, body);
+      if (is_root_) return;
+      Writer answer;
+      answer.put(in.get<uint64_t>());
+      answer.put(static_cast<int32_t>(node_));
+      const auto states = look_at(segment_);
+      answer.put(static_cast<uint64_t>(states.size()));
+      for (const auto& state : states) encode(answer, state);
+      return to_root(Kind::kState, answer);
+    }
+    case Kind::kState: {
+      const auto look = in.get<uint64_t>();
+      const auto node = in.get<int32_t>();
+      std::vector<WorkerState> states;
+      for (uint64_t n = in.count(32); n > 0; --n) states.push_back(decode_worker_state(in));
+      std::lock_guard lock(mutex_);
+      if (look == looks_) states_[node] = std::move(states);
       return;
     }
     case Kind::kWatch: {
@@ -343,6 +365,40 @@ bool Leader::hand_down_verdicts() {
     send(layout.leader_of(layout.node_of[static_cast<size_t>(worker)]), Kind::kWatch, body.bytes());
   }
   return worked;
+}
+
+bool Leader::pass_on_looks() {
+  if (!is_root_) return false;
+  uint64_t looks = 0;
+  {
+    std::lock_guard lock(mutex_);
+    looks = looks_;
+  }
+  if (looks == std::exchange(looks_passed_on_, looks)) return false;
+  Writer body;
+  body.put(looks);
+  send(0, Kind::kLook, body.bytes());
+  return true;
+}
+
+std::vector<WorkerState> Leader::look_below(Clock::time_point deadline) {
+  const auto others = static_cast<size_t>(segment_.layout().num_nodes() - 1);
+  {
+    std::lock_guard lock(mutex_);
+    ++looks_;
+    states_.clear();
+  }
+  segment_.header().controller.ring();
+  std::vector<WorkerState> all;
+  for (bool complete = false; !complete;) {
+    std::this_thread::sleep_for(1ms);
+    const bool late = Clock::now() >= deadline;
+    std::lock_guard lock(mutex_);
+    complete = late || failed_.load() || states_.size() == others;
+    if (complete)
+      for (auto& [node, states] : states_) all.insert(all.end(), states.begin(), states.end());
+  }
+  return all;
 }
 
 void Leader::to_root(Kind kind, const Writer& body) { send(0, kind, const_cast<Writer&>(body).bytes()); }

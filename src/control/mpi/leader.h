@@ -15,6 +15,7 @@
 #include "collective/agreement.h"
 #include "control/mpi/verdicts.h"
 #include "control/segment.h"
+#include "control/worker_state.h"
 #include "control/worker_agreement.h"
 
 namespace tutti {
@@ -36,10 +37,11 @@ class Leader {
   std::optional<std::vector<std::byte>> pop_reply();
   bool has_reply();
   uint64_t finished_below() const { return finished_below_.load(std::memory_order_seq_cst); }
+  std::vector<WorkerState> look_below(Clock::time_point deadline);  ///< any thread: what the other nodes' workers do
   void check() const;  ///< @throws TransportError  the thread met an MPI error
 
  private:
-  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch };
+  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch, kLook, kState };
   struct Child {
     int rank;
     uint64_t finished = 0, consumed = 0;
@@ -66,6 +68,7 @@ class Leader {
   bool forward_arrivals();
   bool answer_watches();
   bool hand_down_verdicts();
+  bool pass_on_looks();
   bool complete_sends();
   bool done();
   void send(int rank, Kind kind, std::span<const std::byte> body);
@@ -93,6 +96,9 @@ class Leader {
   std::mutex mutex_;  // of what the root's controller and thread share
   std::vector<std::byte> outgoing_;
   std::deque<std::vector<std::byte>> inbox_;
+  uint64_t looks_ = 0;                        // asked for so far
+  uint64_t looks_passed_on_ = 0;              // of the thread
+  std::map<int, std::vector<WorkerState>> states_;  // answers to the last, by node
   std::atomic<uint64_t> sent_{0}, consumed_below_{0}, finished_below_{0};
   std::atomic<uint64_t> stop_seq_{UINT64_MAX};
   std::atomic<bool> abandoned_{false}, failed_{false};

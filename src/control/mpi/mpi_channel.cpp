@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "control/exit_codes.h"
 #include "control/worker.h"
 
 namespace tutti {
@@ -9,7 +10,7 @@ namespace tutti {
 MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)) {
   if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control());
   try {
-    worker0_ = std::jthread([this, &job, &exchange] {
+    worker0_ = WorkerThread([this, &job, &exchange] {
       Worker(segment(), 0, &exchange, job.data()).serve();
       job.end_if_abandoned(segment());
     });
@@ -50,6 +51,15 @@ void MpiChannel::check_alive() {
   SegmentChannel::check_alive();
   if (leader_) leader_->check();
 }
+
+std::vector<WorkerState> MpiChannel::look(Clock::time_point deadline) {
+  auto states = SegmentChannel::look(deadline);
+  if (leader_)
+    for (auto& state : leader_->look_below(deadline)) states.push_back(std::move(state));
+  return states;
+}
+
+void MpiChannel::give_up(std::string_view) noexcept { abort_job(kExitTimedOut); }
 
 void MpiChannel::close() noexcept {
   if (worker0_.joinable()) {

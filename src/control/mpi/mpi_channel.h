@@ -1,12 +1,12 @@
 #pragma once
 
 #include <memory>
-#include <thread>
 
 #include "control/channel.h"
 #include "control/exchange.h"
 #include "control/mpi/leader.h"
 #include "control/mpi/mpi_job.h"
+#include "control/worker_thread.h"
 
 namespace tutti {
 
@@ -19,11 +19,13 @@ class MpiChannel final : public SegmentChannel {
   std::optional<std::vector<std::byte>> try_receive() override;
   uint64_t finished() override;
   void check_alive() override;
+  std::vector<WorkerState> look(Clock::time_point deadline) override;
   void close() noexcept override;
+  void give_up(std::string_view why) noexcept override;
 
  private:
   std::unique_ptr<Leader> leader_;  // when there are other nodes
-  std::jthread worker0_;
+  WorkerThread worker0_;
 };
 
 }  // namespace tutti

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "control/builtins.h"
+#include "control/exit_codes.h"
 #include "control/mpi/mpi_channel.h"
 #include "control/worker.h"
 #include "core/env.h"
@@ -63,6 +65,16 @@ void send(MPI_Comm comm, int to, Tag tag, const std::vector<std::byte>& bytes) {
 constexpr auto kForEver = 24h * 365;
 
 }  // namespace
+
+void abort_job(int code) {
+  std::thread([code] {
+    std::this_thread::sleep_for(2s);
+    _exit(code);
+  }).detach();
+  std::fflush(stdout);
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
+}
 
 bool MpiJob::launched() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"})
@@ -226,7 +238,7 @@ void MpiJob::end_if_abandoned(Segment& segment) {
     segment.check_not_abandoned();
   } catch (const TransportError& error) {
     fmt::print(stderr, "[rank {} {}] {}\n", rank_, host_name(), error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    abort_job(kExitUncaught);
   }
 }
 

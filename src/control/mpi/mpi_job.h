@@ -15,6 +15,9 @@ namespace tutti {
 /// Messages on the control communicator by what they are for.
 enum class Tag : int { kPool = 1, kSegment = 2, kReady = 3, kLeader = 4 };
 
+/// MPI_Abort, also where MPI itself is stuck.
+[[noreturn]] void abort_job(int code);
+
 /// The ranks of an MPI job as a pool: rank 0 starts sessions on ranks 0..n-1, one at a time; the others sleep.
 class MpiJob {
  public:

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "control/exit_codes.h"
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
@@ -17,7 +18,7 @@ ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::ch
     for (int id = 1; id < layout.num_workers; ++id) start_session(processes_[static_cast<size_t>(id - 1)], segment(), id);
     for (int id = 1; id < layout.num_workers; ++id)
       await_answer(processes_[static_cast<size_t>(id - 1)], id, start_timeout);
-    worker0_ = std::jthread([this, &exchange] { Worker(segment(), 0, &exchange, nullptr).serve(); });
+    worker0_ = WorkerThread([this, &exchange] { Worker(segment(), 0, &exchange, nullptr).serve(); });
   } catch (...) {
     kill_all("the session did not start");
     throw;
@@ -44,6 +45,12 @@ void ProcessChannel::kill_all(std::string_view why) noexcept {
     ::waitpid(process.pid, nullptr, 0);
   }
   processes_.clear();
+}
+
+void ProcessChannel::give_up(std::string_view why) noexcept {
+  kill_all(why);
+  if (!worker0_.ends_within(kGrace)) end_process(kExitTimedOut);
+  close();
 }
 
 void ProcessChannel::close() noexcept {

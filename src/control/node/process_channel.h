@@ -1,12 +1,12 @@
 #pragma once
 
 #include <chrono>
-#include <thread>
 #include <vector>
 
 #include "control/channel.h"
 #include "control/exchange.h"
 #include "control/node/process_pool.h"
+#include "control/worker_thread.h"
 
 namespace tutti {
 
@@ -17,11 +17,12 @@ class ProcessChannel final : public SegmentChannel {
   ~ProcessChannel() override { close(); }
   void check_alive() override;
   void close() noexcept override;
+  void give_up(std::string_view why) noexcept override;
 
  private:
   void kill_all(std::string_view why) noexcept;
   std::vector<WorkerProcess> processes_;  // of workers 1, 2, ...
-  std::jthread worker0_;
+  WorkerThread worker0_;
 };
 
 }  // namespace tutti

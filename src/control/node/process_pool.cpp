@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "control/builtins.h"
+#include "control/signals.h"
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
@@ -172,6 +173,7 @@ std::optional<int> serve_if_worker_process() {
   ::unsetenv(kEnvironment);
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
   register_builtins();
+  watch_signals(false);
   // whatever this worker does, it goes when its controller goes
   std::thread([socket] {
     pollfd waiting{socket, POLLRDHUP, 0};

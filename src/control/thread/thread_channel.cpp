@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "control/exit_codes.h"
 #include "control/worker.h"
 #include "core/env.h"
 
@@ -21,6 +22,13 @@ ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
     throw SystemError(fmt::format("ThreadedSession: {} of {} worker threads could be started on {}: {}", started, layout.num_workers,
                                   host_name(), error.what()));
   }
+}
+
+void ThreadChannel::give_up(std::string_view why) noexcept {
+  segment().abandon(why);
+  for (const WorkerThread& thread : threads_)
+    if (!thread.ends_within(kGrace)) end_process(kExitTimedOut);  // a thread can't be ended, and what it uses can't be freed
+  close();
 }
 
 }  // namespace tutti

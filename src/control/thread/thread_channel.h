@@ -1,11 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "control/channel.h"
 #include "control/exchange.h"
+#include "control/worker_thread.h"
 
 namespace tutti {
 
@@ -15,9 +15,10 @@ class ThreadChannel final : public SegmentChannel {
   ThreadChannel(const Layout& layout, Exchange& exchange);
   ~ThreadChannel() override { close(); }
   void close() noexcept override { threads_.clear(); }
+  void give_up(std::string_view why) noexcept override;
 
  private:
-  std::vector<std::jthread> threads_;  // joined by their destructor
+  std::vector<WorkerThread> threads_;
 };
 
 }  // namespace tutti

@@ -33,6 +33,17 @@ expect 0 'unreported failure of a session that went out of scope: .*told to' "$w
 expect 0 'unreported failure of a session that went out of scope: .*told to' "$mpirun" -n 2 "$ways" drop
 expect 1 'unreported failure at shutdown: .*told to' "$ways" shutdown_in_flight
 expect 1 'the first exception' "$mpirun" -n 2 "$ways" shutdown_in_flight
+# a time-out that nobody catches, with a worker that never ends: 124, and the report says who it is
+for worker in 0 2; do
+  expect 124 'output that was written before' "$ways" stuck thread $worker
+  for kind in thread process; do
+    expect 124 "worker $worker .*computes ways.stuck in command 2" "$ways" stuck $kind $worker
+    expect 124 "waits in barrier #0 of command 2 since .* s for worker $worker" "$ways" stuck_before_barrier $kind $worker
+  done
+  expect 124 "worker $worker .*computes ways.stuck in command 2" "$mpirun" -n 3 "$ways" stuck mpi $worker
+  expect 124 "waits in barrier #0 of command 2 since .* s for worker $worker" "$mpirun" -n 3 "$ways" stuck_before_barrier mpi $worker
+  expect 124 "worker $worker .*computes ways.stuck in command 2" env TUTTI_SHARED_MEMORY=0 "$mpirun" -n 3 "$ways" stuck mpi $worker
+done
 expect 99 'srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=4 "$ways" return 0
 expect 99 'do not know of each other; tutti is built with' env OMPI_COMM_WORLD_SIZE=4 "$ways" return 0  # another library's mpirun
 expect 99 'TUTTI_RANKS_PER_NODE' env TUTTI_RANKS_PER_NODE=none "$mpirun" -n 2 "$ways" create

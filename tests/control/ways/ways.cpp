@@ -1,8 +1,10 @@
 // What a program does by the name in argv[1]; check_ways.sh looks at exit codes and output.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "tutti/tutti.h"
 
@@ -10,7 +12,14 @@ namespace {
 
 using namespace tutti;
 
-const bool registered = register_global_func("ways.fail", [] { throw std::runtime_error("told to"); });
+const bool registered[] = {register_global_func("ways.fail", [] { throw std::runtime_error("told to"); }),
+                          register_global_func("ways.stuck", [](int on) {
+                            while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                          }),
+                          register_global_func("ways.stuck_before_barrier", [](int on) {  // the others wait for it
+                            while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                            worker::world().barrier();
+                          })};
 
 /// Every worker answers.
 void use(Session s) {
@@ -21,7 +30,7 @@ void use(Session s) {
 }
 
 int controller(int argc, char** argv) {
-  const std::string what = argc > 1 ? argv[1] : "";
+  const std::string what = argc > 1 ? argv[1] : "", kind = argc > 2 ? argv[2] : "";
   const int n = argc > 2 ? std::atoi(argv[2]) : 1, per_node = argc > 3 ? std::atoi(argv[3]) : 1;
   if (what == "return") return n;
   if (what == "throw") throw std::runtime_error("nobody catches this");
@@ -30,6 +39,12 @@ int controller(int argc, char** argv) {
   if (what == "socket") use(SocketSession(n, per_node, 1, "localhost", 1234));
   if (what == "threads") use(ThreadedSession(n));
   if (what == "too_many_threads") use(ThreadedSession(n));
+  if (what.starts_with("stuck")) {  // the last worker, or worker 0
+    std::printf("output that was written before\n");
+    Session s = kind == "thread" ? Session(ThreadedSession(3)) : kind == "process" ? Session(ProcessSession(3)) : Session::create();
+    s.get_global_func("ways." + what)(argc > 3 ? std::atoi(argv[3]) : 0);
+    s.sync_all(std::chrono::milliseconds(300));
+  }
   if (what == "drop") {
     Session s = Session::create();
     s.get_global_func("ways.fail")();

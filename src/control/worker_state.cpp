@@ -1,0 +1,127 @@
+#include "control/worker_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "control/worker_agreement.h"
+
+namespace tutti {
+
+void encode(Writer& out, const WorkerState& s) {
+  out.put(s.worker);
+  out.put(static_cast<uint8_t>(s.kind));
+  out.text(s.host);
+  out.put(s.pid);
+  out.put(s.finished);
+  out.put(s.seq);
+  out.text(s.doing);
+  out.put(s.seconds);
+  out.put(s.id.comm);
+  out.put(s.id.seq);
+  out.put(s.id.index);
+  out.list(s.members);
+}
+
+WorkerState decode_worker_state(Reader& in) {
+  WorkerState s;
+  s.worker = in.get<int32_t>();
+  s.kind = static_cast<WorkerState::Kind>(std::min<uint8_t>(in.get<uint8_t>(), static_cast<uint8_t>(WorkerState::Kind::kMoves)));
+  s.host = in.text();
+  s.pid = in.get<int64_t>();
+  s.finished = in.get<uint64_t>();
+  s.seq = in.get<uint64_t>();
+  s.doing = in.text();
+  s.seconds = in.get<double>();
+  s.id.comm = in.get<CommKey>();
+  s.id.seq = in.get<uint64_t>();
+  s.id.index = in.get<uint32_t>();
+  s.members = in.list<int32_t>();
+  return s;
+}
+
+std::string describe(const CollectiveId& id, const Signature& s) {
+  std::string text = fmt::format("{} #{}", to_string(s.op), id.index);
+  switch (id.comm >> 56) {
+    case 1: text += fmt::format(" of group {}", id.comm & 0xffffff); break;
+    case 2: text += fmt::format(" from worker {} to {}", id.comm >> 24 & 0xffffff, id.comm & 0xffffff); break;
+    case 3: text += fmt::format(" of a part led by worker {}", id.comm >> 24 & 0xffffff); break;
+    default: break;
+  }
+  if (s.op == CollectiveOp::kBarrier || s.op == CollectiveOp::kSplit) return text;
+  const bool reduces = s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter;
+  return text + fmt::format(" ({}{} x {})", reduces ? to_string(s.reduce) + " " : "", to_string(s.dtype), s.count);
+}
+
+std::vector<WorkerState> look_at(Segment& segment) {
+  std::vector<WorkerState> states;
+  SegmentView view(segment);
+  const TickScale scale = segment.tick_scale();
+  for (int32_t worker : segment.workers()) {
+    WorkerState s{.worker = worker, .kind = WorkerState::Kind::kIdle, .host = segment.header().host};
+    s.pid = segment.slot(worker).pid.load();
+    s.finished = segment.slot(worker).finished_seq.load();
+    const Recorder recorder = segment.recorder(worker);
+    const auto command = recorder.last(Record::What::kCommand), collective = recorder.last(Record::What::kCollective);
+    const uint64_t now = ticks();
+    if (collective && collective->running()) {
+      s.kind = collective->agreed ? WorkerState::Kind::kMoves : WorkerState::Kind::kWaits;
+      s.seq = collective->seq;
+      s.doing = describe(collective->id, collective->signature);
+      s.seconds = scale.seconds_between(collective->agreed ? collective->agreed : collective->begin, now);
+      s.id = collective->id;
+      if (const auto arrival = view.arrival(worker); arrival && arrival->id == s.id) s.members = arrival->members;
+    } else if (command && command->running()) {
+      s.kind = WorkerState::Kind::kComputes;
+      s.seq = command->seq;
+      s.doing = command->function.empty() ? to_string(command->action) : command->function;
+      s.seconds = scale.seconds_between(command->begin, now);
+    }
+    states.push_back(std::move(s));
+  }
+  return states;
+}
+
+namespace {
+
+/// The members that have not come to the collective that `s` waits in.
+std::string missing_in(const WorkerState& s, std::span<const WorkerState> states) {
+  std::string missing;
+  for (int32_t member : s.members) {
+    const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& other) { return other.worker == member; });
+    const bool is_there = it != states.end() && it->id == s.id &&
+                          (it->kind == WorkerState::Kind::kWaits || it->kind == WorkerState::Kind::kMoves);
+    if (!is_there) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", member);
+  }
+  return missing;
+}
+
+}  // namespace
+
+std::string hang_report(std::span<const WorkerState> states, int num_workers, uint64_t issued) {
+  std::string text;
+  for (int32_t worker = 0; worker < num_workers; ++worker) {
+    const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& s) { return s.worker == worker; });
+    if (it == states.end() || it->kind == WorkerState::Kind::kUnknown) {
+      text += fmt::format("  worker {}: its node does not answer\n", worker);
+      continue;
+    }
+    const WorkerState& s = *it;
+    std::string what;
+    switch (s.kind) {
+      case WorkerState::Kind::kComputes: what = fmt::format("computes {} in command {} since {:.1f} s", s.doing, s.seq, s.seconds); break;
+      case WorkerState::Kind::kMoves: what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds); break;
+      case WorkerState::Kind::kWaits: {
+        const std::string missing = missing_in(s, states);
+        what = fmt::format("waits in {} of command {} since {:.1f} s for {}", s.doing, s.seq, s.seconds,
+                           missing.empty() ? "the verdict" : "worker " + missing);
+        break;
+      }
+      default: what = s.finished >= issued ? "idle, has done all" : "idle";
+    }
+    text += fmt::format("  worker {} ({} pid {}): {}; {} of {} commands done\n", worker, s.host, s.pid, what, s.finished, issued);
+  }
+  return text;
+}
+
+}  // namespace tutti
