@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <vector>
 
 #include "tutti/tutti.h"
 
@@ -29,11 +31,11 @@ const bool registered[] = {
     }),
     // y = the own rows' part of A v, zero elsewhere: the sum over all workers is A v
     tutti::register_global_func("power.multiply", [](const std::shared_ptr<const Rows>& rows, const Tensor& v, const Tensor& y) {
-      auto out = y.values<double>();
+      const auto in = v.values<double>(), out = y.values<double>();
       std::fill(out.begin(), out.end(), 0.0);
+      auto a = rows->values.begin();
       for (int64_t i = rows->first; i < rows->last; ++i)
-        for (int64_t j = 0; j < rows->n; ++j)
-          out[static_cast<size_t>(i)] += rows->values[static_cast<size_t>((i - rows->first) * rows->n + j)] * v.values<double>()[static_cast<size_t>(j)];
+        for (double x : in) out[static_cast<size_t>(i)] += *a++ * x;
     }),
     // v = y / |y|; the estimate is |y|, since |v| was 1
     tutti::register_global_func("power.normalise", [](const Tensor& y, const Tensor& v) {

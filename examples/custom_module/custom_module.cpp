@@ -30,7 +30,7 @@ static int controller(int argc, char** argv) {
   try {
     session.sync_all();
   } catch (const tutti::RemoteError& error) {
-    std::printf("%s: %s\n", error.failures().at(0).kind.c_str(), error.failures().at(0).message.c_str());
+    std::printf("%s\n", error.what());
   }
   return dot == expected ? 0 : 1;
 }

@@ -37,7 +37,12 @@ struct RegisterRef {
 struct Opaque {
   std::shared_ptr<std::any> object;
   std::string type_name;
+  const void* address = nullptr;  ///< of what a std::shared_ptr points to: two values of one object are equal
 };
+
+namespace detail {
+TUTTI_API const char* type_name(const std::type_info& type);  ///< as in the source; lives for ever
+}
 
 /// A callable with its name. Copies share it.
 class TUTTI_API Function {
@@ -91,7 +96,10 @@ class TUTTI_API Value {
   Value(Function v) : data_(std::move(v)) {}
   Value(Opaque v) : data_(std::move(v)) {}
   template <class T>
-  Value(std::shared_ptr<T> v) : Value(Opaque{std::make_shared<std::any>(std::move(v)), typeid(T).name()}) {}
+  Value(std::shared_ptr<T> v) {  // null is None
+    if (const void* address = v.get())
+      data_ = Opaque{std::make_shared<std::any>(std::move(v)), detail::type_name(typeid(std::shared_ptr<T>)), address};
+  }
   Value(RegisterRef v) : data_(std::move(v)) {}
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
@@ -117,10 +125,11 @@ class TUTTI_API Value {
   Variant data_;
 };
 
-/// Makes an opaque object of any copyable C++ object. A std::shared_ptr is one as it is: functions return and take those.
+/// Makes an opaque object of any copyable C++ object. A std::shared_ptr is one as it is: functions return and take those,
+/// of the same type (T to const T converts; a derived class to its base does not). A null one is None.
 template <class T>
 Value make_opaque(T object, std::string type_name = {}) {
-  if (type_name.empty()) type_name = typeid(T).name();
+  if (type_name.empty()) type_name = detail::type_name(typeid(T));
   return Opaque{std::make_shared<std::any>(std::move(object)), std::move(type_name)};
 }
 /// A pointer to the object inside, or null if it is another type.

@@ -250,13 +250,17 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
 }
 
 void* Collectives::user_comm(const Members& comm) {
-  if (!plane_.mpi_parent) throw UsageError("interop::communicator: this session's workers are no ranks of an MPI job");
+  if (!plane_.mpi_parent) throw UsageError("interop::communicator: this session's workers are no ranks of an MPI job; use Session::create under mpirun (-n 1 will do)");
   auto& made = user_comms_[comm.key];
-  if (!made) {
+  if (!made.comm) {
     run(comm, {.op = CollectiveOp::kBarrier, .src = {}, .dst = {}});  // all or none
-    made = make_user_comm(plane_, comm.workers, comm.key);
+    try {
+      made = {make_user_comm(plane_, comm.workers, comm.key), comm.slot};
+    } catch (const std::exception& error) {
+      agreement_.broken(fmt::format("interop::communicator: {}", error.what()));
+    }
   }
-  return made.get();
+  return made.comm.get();
 }
 
 void Collectives::init_ccl(std::string_view ccl, const Members& world) {

@@ -50,7 +50,10 @@ class Collectives {
   Agreement& agreement_;
   std::string ccl_ = "auto";
   std::map<CommKey, std::unique_ptr<Communicator>> communicators_;  // ordered: freed in the same order everywhere
-  std::map<CommKey, std::shared_ptr<void>> user_comms_;
+  struct UserComm {
+    std::shared_ptr<void> comm, slot;  // a sub-communicator's slot stays taken with it
+  };
+  std::map<CommKey, UserComm> user_comms_;
 };
 
 }  // namespace tutti

@@ -504,6 +504,10 @@ void Controller::stop_flusher() {
   flusher_.join();
 }
 
+bool Controller::is_idle_on_one_node() {
+  return !over_ && lost_.empty() && layout_.num_nodes() == 1 && channel_->finished() >= seq_.load();
+}
+
 void Controller::close() noexcept try {
   stop_flusher();
   if (over_) return;

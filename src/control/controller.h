@@ -42,6 +42,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void debug_set(const DRef& ref, int worker, const Value& value, Where where);
   void sync(int worker, Timeout timeout, Where where);  ///< kAllWorkers: all
   void shutdown(Timeout timeout, Where where);
+  bool is_idle_on_one_node();
   void close() noexcept;  ///< shutdown that logs instead of throwing
 
   void free_register(int64_t id) noexcept;  ///< any thread

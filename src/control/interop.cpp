@@ -33,7 +33,8 @@ Session session_from(MPI_Comm comm, SessionOptions options, Where where) {
   }
   try {
     return Made(make_job_session(options, kWhat, where, [] { Job::here().end(); }));
-  } catch (const UsageError&) {
+  } catch (const std::exception& error) {
+    if (!job.live_session.empty()) job.abort(error.what());  // the others are in a session that is none
     job.end();
     throw;
   }

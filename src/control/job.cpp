@@ -11,18 +11,15 @@
 namespace tutti {
 namespace {
 
-[[noreturn]] void abort_because(const std::string& why) {
-  fmt::print(stderr, "[rank {} {}] {}\n", Job::here().mpi->rank(), host_name(), why);
-  abort_job(kExitUncaught);
-}
 
-/// MPI goes while the job is there: what is live ends first, for nothing can after.
+/// MPI goes while the job is there: what is live ends first, for nothing can after. MPI_Finalize wants no other thread inside MPI
+/// (MPICH stops locking before it tells us), so only a session that is idle can be ended here.
 void mpi_goes() {
   Job& job = Job::here();
-  if (job.mpi->rank() != 0 || Worker::current()) abort_because("MPI_Finalize was called on a worker, while rank 0 may still need its ranks");
-  if (auto controller = job.controller.lock()) controller->close();
+  if (job.mpi->rank() != 0 || Worker::current()) job.abort("MPI_Finalize was called on a worker, while rank 0 may still need its ranks");
+  if (auto controller = job.controller.lock(); controller && controller->is_idle_on_one_node()) controller->close();
   if (!job.live_session.empty())
-    abort_because(fmt::format("MPI_Finalize was called, but the session made at {} can't be ended", job.live_session));
+    job.abort(fmt::format("MPI_Finalize was called while the session made at {} is at work; shut it down before", job.live_session));
   job.end();
   job.mpi_is_over = true;
 }
@@ -42,14 +39,21 @@ void Job::start(std::string by, MPI_Comm comm, bool owns_mpi) {
 void Job::serve() try {
   mpi->serve();
 } catch (const std::exception& error) {
-  abort_because(error.what());
+  abort(error.what());
 }
 
 void Job::end() {
-  if (mpi && mpi->rank() == 0) mpi->end();
-  mpi.reset();
   owner.clear();
   live_session.clear();
+  const auto ending = std::move(mpi);
+  if (ending && ending->rank() == 0) ending->end();
+}
+
+void Job::abort(const std::string& why) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  fmt::print(stderr, "[rank {} {}] {}\n", rank, host_name(), why);
+  abort_job(kExitUncaught);
 }
 
 }  // namespace tutti

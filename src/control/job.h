@@ -22,6 +22,7 @@ struct Job {
   void start(std::string by, MPI_Comm comm, bool owns_mpi);  ///< collective over comm
   void serve();                   ///< above rank 0: works for sessions until rank 0 ends the job. What fails aborts it
   void end();                     ///< on rank 0 sends the others home
+  [[noreturn]] void abort(const std::string& why);
 };
 
 }  // namespace tutti

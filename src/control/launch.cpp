@@ -26,6 +26,30 @@ void check_shape(int num_workers, int num_groups, const char* what) {
     throw UsageError(fmt::format("{}: num_groups is {}, expected a divisor of num_workers ({})", what, num_groups, num_workers));
 }
 
+class LauncherError : public UsageError {  // ends the program with another code
+ public:
+  using UsageError::UsageError;
+};
+
+#ifdef OPEN_MPI
+constexpr const char *kSrun = "srun --mpi=pmix", *kPerNode = "--map-by ppr:{}:node";
+#else
+constexpr const char *kSrun = "srun --mpi=pmi2", *kPerNode = "-ppn {}";
+#endif
+
+/// A launcher that does not fit the MPI library starts so many jobs of one rank.
+void check_launcher(int size) {
+  if (size > 1 || env_string("TUTTI_ALONE")) return;
+  const bool by_mpirun = env_string("OMPI_COMM_WORLD_SIZE") || env_string("PMI_SIZE");
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const bool is_slurm = std::string_view(name).starts_with("SLURM");
+    if (is_slurm && (by_mpirun || env_string("SLURM_PTY_PORT"))) continue;  // mpirun inside a step; a shell of srun --pty
+    if (const int64_t tasks = env_int(name, 1, 0, INT64_MAX); tasks > 1)
+      throw LauncherError(fmt::format("{} tasks were started ({}) that do not know of each other; tutti is built with {}: use its mpirun, or "
+                                      "{}. If they are meant to be {} jobs of one rank: TUTTI_ALONE=1", tasks, name, mpi_library(), kSrun, tasks));
+  }
+}
+
 std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
   register_builtins();
   return std::make_shared<detail::Controller>(
@@ -46,6 +70,7 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
   if (job.owner.empty())
     throw UsageError(fmt::format("{}: the program does not use tutti::run; write int main(int argc, char** argv) {{ return "
                                  "tutti::run(argc, argv, controller); }}, or use ThreadedSession", what));
+  if (job.owner == "tutti::run") check_launcher(job.size());
   if (job.mpi && job.mpi->rank() != 0)
     throw UsageError(fmt::format("{}: only rank 0 makes sessions, this is rank {}", what, job.mpi->rank()));
   if (options.num_workers == 0) options.num_workers = job.size();
@@ -55,30 +80,26 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
                                  options.num_workers, job.size(), job.size() == 1 ? "" : "s", options.num_workers));
   if (!job.live_session.empty())
     throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what, job.live_session));
-  job.live_session = fmt::format("{}:{}", where.file, where.line);  // stays when the start fails: ranks may be in it
-  auto session = make("mpi", options, std::move(closed));
-  job.controller = session->weak_from_this();
-  return session;
+  job.live_session = fmt::format("{}:{}", where.file, where.line);
+  try {
+    auto session = make("mpi", options, std::move(closed));
+    job.controller = session->weak_from_this();
+    return session;
+  } catch (...) {
+    if (!job.mpi || !job.mpi->is_starting()) job.live_session.clear();  // else ranks wait in it
+    throw;
+  }
 }
 
 namespace {
 
 void ranks_are_free() { Job::here().live_session.clear(); }
 
-/// A launcher that does not fit the MPI library starts so many jobs of one rank.
-void check_launcher(int size) {
-  if (size > 1) return;
-  const bool by_mpirun = env_string("OMPI_COMM_WORLD_SIZE") || env_string("PMI_SIZE");
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    if (by_mpirun && std::string_view(name).starts_with("SLURM")) continue;  // mpirun inside a step
-    if (const int64_t tasks = env_int(name, 1, 0, INT64_MAX); tasks > 1)
-      throw UsageError(fmt::format("{} tasks were started ({}) that do not know of each other; tutti is built with {}: use its mpirun, or "
-                                   "srun --mpi=pmix", tasks, name, mpi_library()));
-  }
-}
-
 int run_controller(int argc, char** argv, const std::function<int(int, char**)>& controller) try {
   return controller(argc, argv);
+} catch (const LauncherError& error) {
+  fmt::print(stderr, "[{} pid {}] {}\n", host_name(), getpid(), error.what());
+  return kExitSetUpError;
 } catch (const TimeoutError& error) {
   fmt::print(stderr, "[rank 0 {}] time-out in the controller: {}\n", host_name(), error.what());
   return kExitTimedOut;
@@ -125,9 +146,9 @@ SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_gr
   const int nodes = Job::here().mpi ? Job::here().mpi->num_nodes() : 1, per_node = Job::here().mpi ? Job::here().mpi->ranks_per_node() : 1;
   if (num_nodes != nodes || num_workers_per_node != per_node)
     throw UsageError(fmt::format("SocketSession: the job has {} node(s) with {} rank(s) each, asked for {} x {}; launch it as "
-                                 "mpirun -n {} --map-by ppr:{}:node PROGRAM or srun --mpi=pmix -N {} --ntasks-per-node={} PROGRAM",
+                                 "mpirun -n {} {} PROGRAM or {} -N {} --ntasks-per-node={} PROGRAM",
                                  nodes, per_node ? std::to_string(per_node) : "unequal", num_nodes, num_workers_per_node,
-                                 num_nodes * num_workers_per_node, num_workers_per_node, num_nodes, num_workers_per_node));
+                                 num_nodes * num_workers_per_node, fmt::format(fmt::runtime(kPerNode), num_workers_per_node), kSrun, num_nodes, num_workers_per_node));
   controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession", where, ranks_are_free);
 }
 
@@ -136,11 +157,10 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
   Job& job = Job::here();
   if (!job.owner.empty()) throw UsageError(fmt::format("tutti::run: this process serves {} already", job.owner));
   try {
-    if (MpiJob::launched()) {
+    if (MpiJob::launched() || mpi_usable()) {
       const bool owns_mpi = MpiJob::initialise(&argc, &argv);
       job.start("tutti::run", MPI_COMM_WORLD, owns_mpi);
     }
-    check_launcher(job.size());
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
     std::exit(kExitSetUpError);

@@ -16,6 +16,7 @@ namespace tutti {
 namespace {
 
 thread_local Worker* current_worker = nullptr;
+std::atomic<uint64_t> last_serial{0};
 
 StagingArea staging_of(Segment& segment, WaitPolicy policy) {
   return {.memory = [&segment](int worker) { return segment.staging(worker); },
@@ -33,6 +34,7 @@ Worker* Worker::current() { return current_worker; }
 Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
     : segment_(segment),
       id_(id),
+      serial_(++last_serial),
       exchange_(exchange),
       policy_(wait_policy(segment.layout().machine_ranks)),
       staging_(staging_of(segment, policy_)),

@@ -31,6 +31,7 @@ class Worker {
   Collectives::Members world() const;
   Collectives::Members group() const;
   uint64_t seq() const { return command_.seq; }
+  uint64_t serial() const { return serial_; }  ///< of all workers that this process has had
 
  private:
   bool execute(const std::string& malformed);  ///< false: the command was shut_down
@@ -51,6 +52,7 @@ class Worker {
 
   Segment& segment_;
   int id_;
+  uint64_t serial_;
   Exchange* exchange_;
   WaitPolicy policy_;
   StagingArea staging_;

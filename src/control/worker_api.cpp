@@ -16,10 +16,11 @@ Worker& here(const char* what) {
 
 }  // namespace
 
-Collectives& detail::CommHandle::collectives() const {
-  if (&here("a communicator") != worker || worker->seq() != seq)
+Worker& detail::CommHandle::worker() const {
+  Worker& worker = here("a communicator");
+  if (worker.serial() != worker_serial || worker.seq() != seq)
     throw UsageError("a communicator outlived the command it was made in; ask worker::world() or group() again");
-  return worker->collectives();
+  return worker;
 }
 
 int Comm::rank() const { return handle_->members.rank; }
@@ -72,7 +73,7 @@ void Comm::recv(const Tensor& dst, int from) const {
 }
 
 Comm Comm::split(int color, int key) const {
-  return detail::CommHandle::make(*handle_->worker, handle_->collectives().split(handle_->members, color, key));
+  return detail::CommHandle::make(handle_->worker(), handle_->collectives().split(handle_->members, color, key));
 }
 
 namespace worker {

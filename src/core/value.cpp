@@ -53,7 +53,7 @@ bool Value::operator==(const Value& other) const {
         } else if constexpr (std::same_as<T, Function>) {
           return a.name() == b.name();
         } else if constexpr (std::same_as<T, Opaque>) {
-          return a.object == b.object;
+          return a.object == b.object || (a.address && a.address == b.address && a.type_name == b.type_name);
         } else {
           return a == b;
         }

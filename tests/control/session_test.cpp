@@ -291,7 +291,7 @@ TEST(Session, objects_behind_shared_pointers) {
   DRef sum = s.get_global_func("test.cache_sum")(cache);
   for (int w = 0; w < workers(); ++w) EXPECT_EQ(sum.debug_get_from_remote(w), Value(3 * (10 + w)));
   s.get_global_func("test.cache_sum")(s.get_global_func("test.opaque")());
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected opaque object"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected std::shared_ptr<"), std::string::npos);
 }
 
 // ... on their worker, whatever the way: dropped, overwritten, at an error, at the end

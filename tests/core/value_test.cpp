@@ -42,6 +42,7 @@ TEST(Value, round_trips_on_the_wire) {
 TEST(Value, says_why_it_cannot_travel) {
   EXPECT_EQ(why_not_encodable(List{1, "x"}, 0, 0), "");
   EXPECT_NE(why_not_encodable(make_opaque(1), 0, 0), "");
+  EXPECT_NE(why_not_encodable(std::make_shared<int>(1), 0, 0), "");
   EXPECT_NE(why_not_encodable(List{make_function("f", [] {})}, 0, 0), "");
   EXPECT_NE(why_not_encodable(RegisterRef{1, 2}, 3, 0), "");
   EXPECT_EQ(why_not_encodable(RegisterRef{3, 2}, 3, 0), "");
@@ -65,6 +66,32 @@ TEST(Registry, names_are_unique_unless_overridden) {
   EXPECT_EQ(get_global_func("value_test.f")(List{}), Value(3));
   EXPECT_FALSE(find_global_func("value_test.g"));
   EXPECT_NE(message_of<UsageError>([] { get_global_func("value_tesd.f"); }).find("value_test.f"), std::string::npos);
+}
+
+TEST(Value, shared_pointers) {
+  struct Base {
+    int x = 1;
+  };
+  struct Derived : Base {};
+  auto object = std::make_shared<Base>();
+  const Value value = object;
+  EXPECT_EQ(value.as<std::shared_ptr<Base>>(), object);
+  EXPECT_EQ(value.as<std::shared_ptr<const Base>>(), object);
+  EXPECT_EQ(value, Value(object));
+  EXPECT_NE(value, Value(std::make_shared<Base>()));
+  EXPECT_EQ(Value(std::shared_ptr<Base>()), Value());  // null is None, and back
+  EXPECT_EQ(Value().as<std::shared_ptr<Base>>(), nullptr);
+  const Value array = std::shared_ptr<float[]>(new float[3]{1, 2, 3});
+  EXPECT_EQ(array.as<std::shared_ptr<const float[]>>()[2], 3);
+  EXPECT_THROW(Value(std::make_shared<const Base>()).as<std::shared_ptr<Base>>(), UsageError);
+  EXPECT_THROW(Value(std::make_shared<Derived>()).as<std::shared_ptr<Base>>(), UsageError);
+  try {
+    Value(std::make_shared<const std::string>("a")).as<std::shared_ptr<int>>();
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("expected std::shared_ptr<int>, got opaque object std::shared_ptr<std::"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -21,9 +21,15 @@ template <class T>
 constexpr bool is_shared_ptr = false;
 template <class T>
 constexpr bool is_shared_ptr<std::shared_ptr<T>> = true;
+template <class T>
+struct Mutable;
+template <class T>
+struct Mutable<std::shared_ptr<T>> {
+  using type = std::shared_ptr<std::remove_const_t<T>>;
+};
 
 template <class T>
-constexpr const char* type_name_of() {
+const char* type_name_of() {
   if constexpr (std::same_as<T, bool>) return "bool";
   else if constexpr (std::integral<T>) return "int";
   else if constexpr (std::floating_point<T>) return "float";
@@ -35,7 +41,8 @@ constexpr const char* type_name_of() {
   else if constexpr (std::same_as<T, Tensor>) return "Tensor";
   else if constexpr (std::same_as<T, List>) return "list";
   else if constexpr (std::same_as<T, Function>) return "function";
-  else if constexpr (std::same_as<T, Opaque> || is_shared_ptr<T>) return "opaque object";
+  else if constexpr (std::same_as<T, Opaque>) return "opaque object";
+  else if constexpr (is_shared_ptr<T>) return type_name(typeid(T));
   else if constexpr (std::same_as<T, Value>) return "any";
   else static_assert(sizeof(T) == 0, "this C++ type has no counterpart among tutti's values");
 }
@@ -54,11 +61,10 @@ std::optional<T> try_as(const Value& value) {
     if (auto* v = std::get_if<double>(&data)) return static_cast<T>(*v);
     if (auto* v = std::get_if<int64_t>(&data)) return static_cast<T>(*v);
   } else if constexpr (is_shared_ptr<T>) {
-    using Element = typename T::element_type;
+    if (value.is_none()) return T();
     if (auto* opaque = std::get_if<Opaque>(&data); opaque && opaque->object) {
       if (auto* v = std::any_cast<T>(opaque->object.get())) return *v;
-      if constexpr (std::is_const_v<Element>)
-        if (auto* v = std::any_cast<std::shared_ptr<std::remove_const_t<Element>>>(opaque->object.get())) return *v;
+      if (auto* v = std::any_cast<typename Mutable<T>::type>(opaque->object.get())) return *v;
     }
   } else {
     if (auto* v = std::get_if<T>(&data)) return *v;

@@ -51,7 +51,9 @@ void MpiGroupTraits::free(MPI_Group group) noexcept {
 
 MpiComm duplicate(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  check_mpi(MPI_Comm_split(comm, 0, rank, &copy), "MPI_Comm_split");  // MPI_Comm_dup would copy the caller's attributes and hints
   MpiComm owned(copy);
   check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return owned;

@@ -45,7 +45,7 @@ struct MpiGroupTraits {
 };
 using MpiGroup = UniqueHandle<MpiGroupTraits>;
 
-/// A copy of `comm` that returns errors. Collective.
+/// The same ranks on a communicator that has nothing else of `comm` and returns errors. Collective.
 MpiComm duplicate(MPI_Comm comm);
 
 /// A communicator of these ranks of `parent`, in this order, that returns errors. Collective among them; what is made for the

@@ -77,6 +77,7 @@ void abort_job(int code) {
 }
 
 bool MpiJob::launched() {
+  if (env_string("TUTTI_ALONE")) return false;
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"})
     if (env_string(name)) return true;
   return false;
@@ -106,7 +107,12 @@ MpiJob::MpiJob(MPI_Comm comm, bool owns_mpi, std::function<void()> finalised)
   auto call = [](MPI_Comm, int, void* job, void*) -> int {
     auto& self = *static_cast<MpiJob*>(job);
     self.owns_mpi_ = false;
-    if (const auto finalised = std::exchange(self.finalised_, nullptr)) finalised();
+    if (const auto finalised = std::exchange(self.finalised_, nullptr)) try {
+        finalised();
+      } catch (const std::exception& error) {  // not through MPI's frames
+        log(LogLevel::kError, "MPI_Finalize: {}", error.what());
+        abort_job(kExitUncaught);
+      }
     return MPI_SUCCESS;
   };
   check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, call, &finalise_key_, nullptr), "MPI_Comm_create_keyval");
@@ -135,16 +141,27 @@ void MpiJob::find_nodes() {
   MPI_Comm_size(machine_raw, &local_size);
   check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, machine_raw), "MPI_Bcast");
 
-  // the probe: a random token of the first one, read by all
-  SharedMemory probe;
+  // what can fail on one rank alone comes first: the others must not wait for it
+  SharedMemory probe;  // a random token of the first one, read by all
   SegmentAddress address{};
-  if (local_rank == 0) {
-    probe = SharedMemory::create(4096);
-    address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};
-    std::memcpy(probe.data(), &address.token, sizeof address.token);
+  int shared = 1, per_node = local_size;
+  std::exception_ptr failure;
+  try {
+    shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
+    per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
+    if (local_rank == 0) {
+      probe = SharedMemory::create(4096);
+      address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};
+      std::memcpy(probe.data(), &address.token, sizeof address.token);
+    }
+  } catch (...) {
+    failure = std::current_exception();
   }
+  int failed = failure ? rank_ : size_;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, control_.get()), "MPI_Allreduce");
+  if (failure) std::rethrow_exception(failure);
+  if (failed < size_) throw SystemError(fmt::format("rank {} can't join the job; it says why", failed));
   check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, machine_raw), "MPI_Bcast");
-  int shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
   if (shared && local_rank != 0) try {
       const SharedMemory peer = SharedMemory::open(static_cast<pid_t>(address.pid), address.fd);
       shared = peer.size_bytes() == 4096 && std::memcmp(peer.data(), &address.token, sizeof address.token) == 0;
@@ -153,7 +170,6 @@ void MpiJob::find_nodes() {
       shared = 0;
     }
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, machine_raw), "MPI_Allreduce");
-  const auto per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
   const int mine[2] = {shared ? first + (local_rank / per_node) * (size_ + 1) : -1 - rank_, first};
   std::vector<int> all(2 * static_cast<size_t>(size_));
   check_mpi(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, control_.get()), "MPI_Allgather");
@@ -256,6 +272,11 @@ std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, 
     node = static_cast<int32_t>(it - names.begin());
   }
   layout.machine_ranks = 1;
+  int world = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (size_ < world)  // the rest of the job may be at work on the same machine
+    layout.machine_ranks = static_cast<int32_t>(
+        std::max(env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1, 0, 1 << 20), env_int("MPI_LOCALNRANKS", 1, 0, 1 << 20)));
   for (int r = 0; r < num_workers; ++r)
     layout.machine_ranks = std::max<int32_t>(
         layout.machine_ranks, static_cast<int32_t>(std::count(machine_of_.begin(), machine_of_.begin() + num_workers,
@@ -263,6 +284,7 @@ std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, 
   Writer out;
   out.put(PoolMessage::kStart);
   encode(out, layout);
+  starting_ = true;
   for (int rank = 1; rank < num_workers; ++rank) send(control_.get(), rank, Tag::kPool, out.bytes());
   auto segment = join_segment(control_.get(), layout, 0);
   const auto deadline = Clock::now() + timeout;
@@ -285,7 +307,9 @@ std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, 
                        MPI_STATUS_IGNORE), "MPI_Recv");
     ready[static_cast<size_t>(status.MPI_SOURCE)] = true;
   }
-  return std::make_unique<MpiChannel>(std::move(segment), *this, exchange);
+  auto channel = std::make_unique<MpiChannel>(std::move(segment), *this, exchange);
+  starting_ = false;
+  return channel;
 }
 
 }  // namespace tutti

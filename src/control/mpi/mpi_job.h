@@ -43,6 +43,7 @@ class MpiJob {
   /// Rank 0: the control channel of a new session on ranks 0..num_workers-1.
   std::unique_ptr<Channel> start_session(int num_workers, int num_groups, Exchange& exchange,
                                          std::chrono::milliseconds timeout);
+  bool is_starting() const { return starting_; }  ///< or has failed to: ranks may wait in a session that is none
   void end_if_abandoned(Segment& segment);  ///< MPI_Abort, with what the segment says
   MPI_Comm control() const { return control_.get(); }
   void* data() { return &data_raw_; }
@@ -59,6 +60,7 @@ class MpiJob {
   MPI_Comm data_raw_ = MPI_COMM_NULL;
   std::vector<int32_t> node_of_, machine_of_;  // by rank
   uint64_t sessions_ = 0;
+  bool starting_ = false;
 };
 
 }  // namespace tutti

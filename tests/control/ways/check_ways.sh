@@ -5,11 +5,12 @@ set -u
 mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 interop=$5 bad=0
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-expect() { # expect CODE TEXT COMMAND...
+expect() { # expect CODE TEXT COMMAND...; code any: neither 0 nor a time-out
   code=$1 text=$2
   shift 2
-  "$@" >"$out" 2>&1
+  timeout 60 "$@" >"$out" 2>&1
   got=$?
+  [ "$code" != any ] || { [ $got != 0 ] && [ $got != 124 ] && code=$got; }
   if [ $got != "$code" ] || { [ -n "$text" ] && ! grep -q -- "$text" "$out"; }; then
     echo "FAILED: $*: exit code $got, expected $code and '$text'"
     tail -n 30 "$out"
@@ -44,8 +45,15 @@ for worker in 0 2; do
   expect 124 "waits in barrier #0 of command 2 since .* s for worker $worker" "$mpirun" -n 3 "$ways" stuck_before_barrier mpi $worker
   expect 124 "worker $worker .*computes ways.stuck in command 2" env TUTTI_SHARED_MEMORY=0 "$mpirun" -n 3 "$ways" stuck mpi $worker
 done
-expect 99 'srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=4 "$ways" return 0
-expect 99 'do not know of each other; tutti is built with' env OMPI_COMM_WORLD_SIZE=4 "$ways" return 0  # another library's mpirun
+expect 99 'srun --mpi=pmi' env SLURM_STEP_NUM_TASKS=4 "$ways" create
+expect 99 'do not know of each other; tutti is built with' env PMI_SIZE=4 SLURM_STEP_NUM_TASKS=4 "$ways" create  # another library's mpirun
+expect 0 'mpi session of 1' env TUTTI_ALONE=1 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4 SLURM_STEP_NUM_TASKS=4 "$ways" create
+expect 0 'mpi session of 1' env SLURM_PTY_PORT=1 SLURM_STEP_NUM_TASKS=4 "$ways" create  # a shell of srun --pty
+expect 0 'thread session of 5' env SLURM_STEP_NUM_TASKS=4 "$ways" threads 5
+# what fails on one rank alone ends all
+# shellcheck disable=SC2016
+expect any 'TUTTI_RANKS_PER_NODE' "$mpirun" -n 3 sh -c \
+  '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export TUTTI_RANKS_PER_NODE=none; exec "$0" create' "$ways"
 expect 99 'TUTTI_RANKS_PER_NODE' env TUTTI_RANKS_PER_NODE=none "$mpirun" -n 2 "$ways" create
 expect 0 '' "$without_run"
 expect 0 'beside: 3, 3' "$mpirun" -n 3 "$own_mpi"
@@ -60,6 +68,8 @@ expect 0 '' "$mpirun" -n 3 "$interop" lost
 expect 0 '' "$mpirun" -n 2 "$interop" single
 expect 0 '' "$interop" without_mpi
 expect 0 'finalised' "$mpirun" -n 3 "$interop" finalize_live
+expect 1 'at work; shut it down before' "$mpirun" -n 3 "$interop" finalize_busy
+expect 1 'at work; shut it down before' env TUTTI_RANKS_PER_NODE=1 "$mpirun" -n 3 "$interop" finalize_live
 expect 3 'finalised' "$mpirun" -n 3 "$interop" finalize_in_run
 expect 1 'MPI_Finalize was called on a worker' "$mpirun" -n 3 "$interop" finalize_in_worker
 # more threads than the system gives: an error, not a hang

@@ -1,9 +1,13 @@
 // tutti/interop/mpi.h: by the name in argv[1], at any number of ranks; check_ways.sh looks at exit codes and output.
 #include "tutti/interop/mpi.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "tutti/tutti.h"
 
@@ -61,10 +65,27 @@ const bool registered[] = {
     register_global_func("interop.world", [] { return talk(worker::world()); }),
     register_global_func("interop.group", [] { return talk(worker::group()); }),
     register_global_func("interop.split", [] { return talk(worker::world().split(worker::id() % 2, -worker::id())); }),
+    // a communicator lives as long as the command, also when its Comm does not: each holds one of the leader's 64 slots
+    register_global_func("interop.many_splits", [](int n) {
+      std::set<MPI_Comm> different;
+      for (int i = 0; i < n; ++i) different.insert(interop::communicator(worker::world().split(0)));
+      return static_cast<int>(different.size());
+    }),
+    register_global_func("interop.keep_a_comm", [] {  // the last session's is refused, also by the same command of the next
+      static std::map<int, Comm> kept;
+      std::string why;
+      if (auto it = kept.find(worker::id()); it != kept.end()) {
+        why = message_of([&] { interop::communicator(it->second); });
+        kept.erase(it);
+      }
+      kept.emplace(worker::id(), worker::world());
+      return why;
+    }),
     register_global_func("interop.some_throw", [] {
       if (worker::id() == worker::count() - 1) throw std::runtime_error("not me");
       interop::communicator(worker::world());
     }),
+    register_global_func("interop.sleep", [] { std::this_thread::sleep_for(std::chrono::seconds(1)); }),
     register_global_func("interop.finalize", [] { MPI_Finalize(); }),
     register_global_func("interop.nested", [] { interop::session_from(MPI_COMM_SELF); }),
     register_global_func("interop.fail", [] { throw std::runtime_error("told to"); }),
@@ -88,12 +109,18 @@ void use(Session& s) {
 
 void sessions() {
   const int rank = rank_in(MPI_COMM_WORLD), size = size_of(MPI_COMM_WORLD);
-  for (int round = 0; round < 3; ++round) {
+  static bool kept_before = false;
+  for (int round = 0; round < 3; ++round, kept_before = true) {
     Session s = interop::session_from(MPI_COMM_WORLD, {.num_groups = round == 1 ? size : 1});
     EXPECT(static_cast<bool>(s) == (rank == 0));
     if (s) {
       EXPECT(s.num_workers() == size && s.kind() == "mpi");
+      DRef why = s.get_global_func("interop.keep_a_comm")();
+      for (int w = 0; w < size; ++w) EXPECT(has(why.debug_get_from_remote(w).as<std::string>(), kept_before ? "outlived" : ""));
       use(s);
+      EXPECT(s.get_global_func("interop.many_splits")(64).debug_get_from_remote(size - 1) == Value(64));
+      s.get_global_func("interop.many_splits")(65);
+      EXPECT(has(message_of([&] { s.sync_all(); }), "leads 64 communicators in this command"));
       EXPECT(has(message_of([] { Session::create(); }), "the ranks are taken by the session made at"));
       EXPECT(has(message_of([] { interop::session_from(MPI_COMM_WORLD); }), "already; shut that session down first"));
       s.get_global_func("interop.nested")();
@@ -183,6 +210,7 @@ int main(int argc, char** argv) {
   if (what == "finalize_live") {  // MPI_Finalize with a live session shuts it down; later calls say so
     Session s = interop::session_from(MPI_COMM_WORLD);
     DRef kept = s ? s.get_global_func("runtime.disco.world_size")() : DRef();
+    if (s) s.sync_all();
     MPI_Finalize();
     if (s && !has(message_of([&] { s.sync_all(); }), "shut down")) return 4;
     if (!has(message_of([] { interop::session_from(MPI_COMM_WORLD); }), "or finalised")) return 4;
@@ -192,7 +220,8 @@ int main(int argc, char** argv) {
   if (what == "finalize_in_run") {  // the controller ends MPI, as mpi4py's exit handler may
     const int code = run(argc, argv, [](int, char**) {
       Session s = Session::create();
-      s.get_global_func("runtime.disco.world_size")();
+      s.get_global_func("runtime.disco.world_size")().debug_get_from_remote(0);
+      s.sync_all();
       MPI_Finalize();
       if (!has(message_of([] { Session::create(); }), "MPI has been finalised")) return 4;
       std::puts("finalised");
@@ -202,6 +231,12 @@ int main(int argc, char** argv) {
     MPI_Finalized(&finalized);
     if (!finalized) MPI_Finalize();
     return code;
+  }
+  if (what == "finalize_busy") {
+    Session s = interop::session_from(MPI_COMM_WORLD);
+    if (s) s.get_global_func("interop.sleep")();
+    MPI_Finalize();
+    return 0;
   }
   if (what == "finalize_in_worker") {
     Session s = interop::session_from(MPI_COMM_WORLD);
