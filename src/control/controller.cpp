@@ -20,18 +20,7 @@ constexpr auto kTick = 50ms;       // how often a wait looks whether the workers
 constexpr auto kFlushAfter = 5ms;  // freed ids of an idle controller
 constexpr size_t kRemembered = 1024;
 
-constexpr auto kLookFor = 2s;         // for nodes to say what their workers do
-
 std::atomic<uint64_t> last_id{0};
-
-std::mutex& live_mutex() {
-  static auto& mutex = *new std::mutex;
-  return mutex;
-}
-std::set<Controller*>& live() {
-  static auto& sessions = *new std::set<Controller*>;
-  return sessions;
-}
 
 Clock::time_point deadline_of(Timeout timeout) {
   constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
@@ -83,24 +72,10 @@ Controller::Controller(std::string kind, const MakeChannel& make_channel, Timeou
     throw;
   }
   layout_ = channel_->layout();
-  std::lock_guard lock(live_mutex());
-  live().insert(this);
+  set_live(true);
 }
 
 Controller::~Controller() { close(); }
-
-std::string Controller::report(std::string_view why) {
-  std::lock_guard lock(look_mutex_);
-  if (!channel_) return {};
-  return fmt::format("hang report of the {} session with {} workers: {}\n{}", kind_, layout_.num_workers, why,
-                     hang_report(channel_->look(Clock::now() + kLookFor), layout_.num_workers, seq_.load()));
-}
-
-void Controller::report_all(std::string_view why) {
-  std::lock_guard lock(live_mutex());
-  if (live().empty()) log_line(LogLevel::kWarn, fmt::format("{}: no session is live", why));
-  for (Controller* controller : live()) log_line(LogLevel::kWarn, controller->report(why));
-}
 
 /// In a fork nothing of a session is here but its memory; and a worker can't wait for itself.
 bool Controller::may_close_here() const { return getpid() == pid_ && !Worker::current(); }
@@ -485,10 +460,7 @@ void Controller::finish() {
     std::lock_guard lock(registers_mutex_);
     over_ = true;
   }
-  {
-    std::lock_guard lock(live_mutex());
-    live().erase(this);
-  }
+  set_live(false);
   channel_->close();
   auto closed = std::exchange(closed_, nullptr);
   if (closed && lost_.empty()) closed();  // a lost session keeps what it holds: tutti::run ends the job
@@ -504,10 +476,6 @@ void Controller::stop_flusher() {
   flusher_.join();
 }
 
-bool Controller::is_idle_on_one_node() {
-  return !over_ && lost_.empty() && layout_.num_nodes() == 1 && channel_->finished() >= seq_.load();
-}
-
 void Controller::close() noexcept try {
   stop_flusher();
   if (over_) return;
@@ -517,10 +485,7 @@ void Controller::close() noexcept try {
     log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());
   } catch (const TimeoutError& error) {
     log(LogLevel::kError, "the session can't be ended, a worker is stuck: {}", error.what());
-    {
-      std::lock_guard lock(live_mutex());
-      live().erase(this);
-    }
+    set_live(false);
     channel_->give_up("a worker is stuck");
     lost_ = "a worker was stuck";
   } catch (const Error& error) {

@@ -47,6 +47,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   void free_register(int64_t id) noexcept;  ///< any thread
   std::string report(std::string_view why); ///< what every worker does; any thread. Empty: the session is over
+  void set_live(bool is_live);              ///< whether report_all may ask it
   static void report_all(std::string_view why);  ///< of all live sessions of this process, to stderr
 
  private:

@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "control/failures.h"
-#include "control/worker_state.h"
 #include "core/env.h"
 
 namespace tutti {
@@ -143,13 +142,13 @@ std::vector<Arrival> WorkerAgreement::agree_on_node(const Arrival& mine) {
     }
     return verdict.kind != Verdict::Kind::kPending;
   };
-  std::string suspicion;
+  std::optional<Deadlock> suspicion;
   while (!wait_until(segment_.header().board, policy_, Clock::now() + kTick, settled)) {
     segment_.check_not_abandoned();
     stragglers_may_come = Clock::now() - start < kStragglers;
     if (Clock::now() - start < kSuspect) continue;
-    std::string found = deadlock(mine);
-    if (!found.empty() && found == suspicion && !settled()) leave(mine, {.origin = {}, .message = found});
+    auto found = deadlock();
+    if (found && found == suspicion && !settled()) leave(mine, {.origin = {}, .message = found->message});
     suspicion = std::move(found);
   }
   // a member that has left may have left by success
@@ -189,39 +188,14 @@ std::vector<Arrival> WorkerAgreement::agree_across_nodes(const Arrival& mine) {
   return arrivals;
 }
 
-/// Why nobody whom we wait for can come: all of them, and those they wait for, wait for each other. Empty: somebody may come.
-/// What is read holds still: a member writes its next arrival only after all others have taken a success (see write()), so one whose
-/// latest arrival is another collective has not joined ours.
-std::string WorkerAgreement::deadlock(const Arrival& mine) {
-  SegmentView view(segment_);
-  std::map<int32_t, std::string> blocked;  // what each says
-  std::vector<int32_t> to_look_at{worker_};
-  while (!to_look_at.empty()) {
-    const int32_t worker = to_look_at.back();
-    to_look_at.pop_back();
-    if (blocked.contains(worker)) continue;
-    if (!segment_.has(worker)) return {};
-    const auto arrival = worker == worker_ ? std::optional(mine) : view.arrival(worker);
-    const auto record = segment_.recorder(worker).last(Record::What::kCollective);
-    if (!arrival || !record || !record->running() || record->agreed || record->id != arrival->id) return {};
-    std::string missing;
-    for (int32_t member : arrival->members) {
-      if (member == worker) continue;
-      if (!segment_.has(member)) return {};
-      const auto theirs = member == worker_ ? std::optional(mine) : view.arrival(member);
-      if (theirs && theirs->id == arrival->id) continue;
-      if (theirs && theirs->id.seq == arrival->id.seq &&
-          std::any_of(theirs->left.begin(), theirs->left.end(), [&](const auto& left) { return left.first == arrival->id; }))
-        return {};  // its verdict is about to fall
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", member);
-      to_look_at.push_back(member);
-    }
-    if (missing.empty()) return {};
-    blocked.emplace(worker, fmt::format("worker {} waits in {} for worker {}", worker, describe(record->id, record->signature), missing));
-  }
-  std::string text = fmt::format("deadlock in command {}:", mine.id.seq);
-  for (const auto& [worker, says] : blocked) text += (text.back() == ':' ? " " : "; ") + says;
-  return text + "; members must call their collectives in the same order";
+/// What is read of a node holds still: a member writes its next arrival only after all others have taken a success (see write()), so
+/// one whose latest arrival is another collective has not joined ours.
+std::optional<Deadlock> WorkerAgreement::deadlock() {
+  auto found = find_deadlock(look_at(segment_), [&](const WorkerState& state) {
+    return std::all_of(state.members.begin(), state.members.end(), [&](int32_t member) { return segment_.has(member); });
+  });
+  if (found && !found->has(worker_)) found.reset();
+  return found;
 }
 
 void WorkerAgreement::broken(const std::string& why) {

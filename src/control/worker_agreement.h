@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collective/agreement.h"
+#include "control/deadlock.h"
 #include "control/segment.h"
 
 namespace tutti {
@@ -40,7 +41,7 @@ class WorkerAgreement final : public Agreement {
   void write(Arrival& arrival);
   std::vector<Arrival> agree_on_node(const Arrival& mine);
   std::vector<Arrival> agree_across_nodes(const Arrival& mine);
-  std::string deadlock(const Arrival& mine);
+  std::optional<Deadlock> deadlock();
   [[noreturn]] void leave(Arrival mine, const Disagreement& why);
 
   Segment& segment_;

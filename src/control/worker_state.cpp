@@ -8,6 +8,23 @@
 
 namespace tutti {
 
+namespace {
+
+void encode_id(Writer& out, const CollectiveId& id) {
+  out.put(id.comm);
+  out.put(id.seq);
+  out.put(id.index);
+}
+CollectiveId decode_id(Reader& in) {
+  CollectiveId id;
+  id.comm = in.get<CommKey>();
+  id.seq = in.get<uint64_t>();
+  id.index = in.get<uint32_t>();
+  return id;
+}
+
+}  // namespace
+
 void encode(Writer& out, const WorkerState& s) {
   out.put(s.worker);
   out.put(static_cast<uint8_t>(s.kind));
@@ -17,10 +34,10 @@ void encode(Writer& out, const WorkerState& s) {
   out.put(s.seq);
   out.text(s.doing);
   out.put(s.seconds);
-  out.put(s.id.comm);
-  out.put(s.id.seq);
-  out.put(s.id.index);
+  encode_id(out, s.id);
   out.list(s.members);
+  out.put(static_cast<uint64_t>(s.left.size()));
+  for (const CollectiveId& id : s.left) encode_id(out, id);
 }
 
 WorkerState decode_worker_state(Reader& in) {
@@ -33,10 +50,9 @@ WorkerState decode_worker_state(Reader& in) {
   s.seq = in.get<uint64_t>();
   s.doing = in.text();
   s.seconds = in.get<double>();
-  s.id.comm = in.get<CommKey>();
-  s.id.seq = in.get<uint64_t>();
-  s.id.index = in.get<uint32_t>();
+  s.id = decode_id(in);
   s.members = in.list<int32_t>();
+  for (uint64_t n = in.count(20); n > 0; --n) s.left.push_back(decode_id(in));
   return s;
 }
 
@@ -70,7 +86,10 @@ std::vector<WorkerState> look_at(Segment& segment) {
       s.doing = describe(collective->id, collective->signature);
       s.seconds = scale.seconds_between(collective->agreed ? collective->agreed : collective->begin, now);
       s.id = collective->id;
-      if (const auto arrival = view.arrival(worker); arrival && arrival->id == s.id) s.members = arrival->members;
+      if (const auto arrival = view.arrival(worker); arrival && arrival->id == s.id) {
+        s.members = arrival->members;
+        for (const auto& [id, origin] : arrival->left) s.left.push_back(id);
+      }
     } else if (command && command->running()) {
       s.kind = WorkerState::Kind::kComputes;
       s.seq = command->seq;
@@ -82,21 +101,16 @@ std::vector<WorkerState> look_at(Segment& segment) {
   return states;
 }
 
-namespace {
-
-/// The members that have not come to the collective that `s` waits in.
-std::string missing_in(const WorkerState& s, std::span<const WorkerState> states) {
-  std::string missing;
+std::vector<int32_t> missing_in(const WorkerState& s, std::span<const WorkerState> states) {
+  std::vector<int32_t> missing;
   for (int32_t member : s.members) {
     const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& other) { return other.worker == member; });
     const bool is_there = it != states.end() && it->id == s.id &&
                           (it->kind == WorkerState::Kind::kWaits || it->kind == WorkerState::Kind::kMoves);
-    if (!is_there) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", member);
+    if (!is_there) missing.push_back(member);
   }
   return missing;
 }
-
-}  // namespace
 
 std::string hang_report(std::span<const WorkerState> states, int num_workers, uint64_t issued) {
   std::string text;
@@ -112,9 +126,9 @@ std::string hang_report(std::span<const WorkerState> states, int num_workers, ui
       case WorkerState::Kind::kComputes: what = fmt::format("computes {} in command {} since {:.1f} s", s.doing, s.seq, s.seconds); break;
       case WorkerState::Kind::kMoves: what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds); break;
       case WorkerState::Kind::kWaits: {
-        const std::string missing = missing_in(s, states);
+        const auto missing = missing_in(s, states);
         what = fmt::format("waits in {} of command {} since {:.1f} s for {}", s.doing, s.seq, s.seconds,
-                           missing.empty() ? "the verdict" : "worker " + missing);
+                           missing.empty() ? "the verdict" : fmt::format("worker {}", fmt::join(missing, ", ")));
         break;
       }
       default: what = s.finished >= issued ? "idle, has done all" : "idle";

@@ -20,6 +20,7 @@ struct WorkerState {
   double seconds = 0;              ///< how long
   CollectiveId id;                 ///< of the collective it waits or moves data in
   std::vector<int32_t> members;    ///< its
+  std::vector<CollectiveId> left;  ///< of this command, without success
 };
 void encode(Writer& out, const WorkerState& state);
 WorkerState decode_worker_state(Reader& in);
@@ -28,6 +29,9 @@ std::vector<WorkerState> look_at(Segment& segment);  ///< the workers of its nod
 
 /// One line a worker: where it is, what it does, for how long, whom it waits for. Workers without a state have not answered.
 std::string hang_report(std::span<const WorkerState> states, int num_workers, uint64_t issued);
+
+/// The members that have not come to the collective that `state` waits in.
+std::vector<int32_t> missing_in(const WorkerState& state, std::span<const WorkerState> states);
 
 std::string describe(const CollectiveId& id, const Signature& signature);  ///< "allreduce #0 (sum float32 x 1000)"
 

@@ -108,7 +108,6 @@ TEST(Hang, sigusr2_asks_for_a_report) {
 
 TEST(Hang, collectives_in_another_order_are_an_error_that_names_who_waits_for_whom) {
   if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
-  if (const char* one = std::getenv("TUTTI_TEST_ONE_NODE"); one && std::string(one) == "0") GTEST_SKIP() << "across nodes it is reported, not found yet";
   Session s = make_session();
   for (const char* name : {"hang.inverted", "hang.both_send", "hang.ring_of_sends"}) {
     const auto start = std::chrono::steady_clock::now();
@@ -116,7 +115,7 @@ TEST(Hang, collectives_in_another_order_are_an_error_that_names_who_waits_for_wh
     const std::string message = message_of<RemoteError>([&] { s.sync_all(20s); });
     EXPECT_TRUE(has(message, "deadlock in command ")) << name << message;
     EXPECT_TRUE(has(message, "worker 0 waits in ")) << name << message;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s) << name;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << name;
     s.sync_all();
   }
 }

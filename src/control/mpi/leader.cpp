@@ -4,6 +4,7 @@
 
 #include "collective/mpi/mpi_handles.h"
 #include "control/exit_codes.h"
+#include "control/deadlock.h"
 #include "control/failures.h"
 #include "control/mpi/mpi_job.h"
 #include "core/log.h"
@@ -14,6 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kAwake = 200us;    // how long to yield after the last work before sleeping
 constexpr size_t kMostSending = 64;  // messages under way before a leader holds back
+constexpr auto kSuspect = 500ms;     // a wait of this length may be a deadlock
+constexpr uint64_t kOwnLook = uint64_t{1} << 63;  // the numbers of looks for deadlocks
 constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
 
 }  // namespace
@@ -104,6 +107,7 @@ bool Leader::step() {
   worked |= answer_watches();
   worked |= hand_down_verdicts();
   worked |= pass_on_looks();
+  worked |= look_for_deadlocks();
   worked |= complete_sends();
   return worked;
 }
@@ -190,6 +194,10 @@ void Leader::handle(std::span<const std::byte> message) {
       const auto node = in.get<int32_t>();
       std::vector<WorkerState> states;
       for (uint64_t n = in.count(32); n > 0; --n) states.push_back(decode_worker_state(in));
+      if (look & kOwnLook) {
+        if (look == look_.number) look_.states[node] = std::move(states);
+        return;
+      }
       std::lock_guard lock(mutex_);
       if (look == looks_) states_[node] = std::move(states);
       return;
@@ -345,17 +353,7 @@ bool Leader::hand_down_verdicts() {
   const auto now = Clock::now();
   for (const auto& fallen : verdicts_->fall(now)) {
     worked = true;
-    Writer verdict;
-    encode(verdict, fallen.verdict);
-    std::map<int, std::vector<int32_t>> by_node;
-    for (int32_t worker : fallen.workers) by_node[layout.node_of[static_cast<size_t>(worker)]].push_back(worker);
-    for (const auto& [node, workers] : by_node) {
-      Writer body;
-      body.list(workers);
-      body.put(static_cast<uint64_t>(verdict.bytes().size()));
-      body.raw(verdict.bytes().data(), verdict.bytes().size());
-      send(layout.leader_of(node), Kind::kVerdict, body.bytes());
-    }
+    hand_down(fallen);
   }
   for (const auto& [worker, seq] : verdicts_->missing(now)) {
     worked = true;
@@ -365,6 +363,50 @@ bool Leader::hand_down_verdicts() {
     send(layout.leader_of(layout.node_of[static_cast<size_t>(worker)]), Kind::kWatch, body.bytes());
   }
   return worked;
+}
+
+void Leader::hand_down(const Verdicts::Fallen& fallen) {
+  const auto& layout = segment_.layout();
+  Writer verdict;
+  encode(verdict, fallen.verdict);
+  std::map<int, std::vector<int32_t>> by_node;
+  for (int32_t worker : fallen.workers) by_node[layout.node_of[static_cast<size_t>(worker)]].push_back(worker);
+  for (const auto& [node, workers] : by_node) {
+    Writer body;
+    body.list(workers);
+    body.put(static_cast<uint64_t>(verdict.bytes().size()));
+    body.raw(verdict.bytes().data(), verdict.bytes().size());
+    send(layout.leader_of(node), Kind::kVerdict, body.bytes());
+  }
+}
+
+/// Who has waited long for members on other nodes may wait for ever: what all workers do tells.
+bool Leader::look_for_deadlocks() {
+  if (!is_root_) return false;
+  const auto now = Clock::now();
+  if (!look_.under_way) {
+    if (now - look_.begun < kSuspect || !verdicts_->anyone_waits_since(now - kSuspect)) return false;
+    look_ = {.number = (look_.number | kOwnLook) + 1, .under_way = true, .begun = now, .states = {}, .found = std::move(look_.found)};
+    Writer body;
+    body.put(look_.number);
+    send(0, Kind::kLook, body.bytes());
+    return true;
+  }
+  if (std::ssize(look_.states) < segment_.layout().num_nodes() - 1) return false;
+  look_.under_way = false;
+  auto states = look_at(segment_);
+  for (auto& [node, theirs] : look_.states) states.insert(states.end(), theirs.begin(), theirs.end());
+  const auto& node_of = segment_.layout().node_of;
+  const auto found = find_deadlock(states, [&](const WorkerState& state) {
+    const bool on_node = std::all_of(state.members.begin(), state.members.end(), [&](int32_t member) {
+      return node_of[static_cast<size_t>(member)] == node_of[static_cast<size_t>(state.worker)];
+    });
+    return on_node || verdicts_->pending(state.worker, state.id);
+  });
+  const auto before = std::exchange(look_.found, found);
+  if (!found || found != before) return true;
+  for (const auto& fallen : verdicts_->fail(found->ids, found->message)) hand_down(fallen);
+  return true;
 }
 
 bool Leader::pass_on_looks() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collective/agreement.h"
+#include "control/deadlock.h"
 #include "control/mpi/verdicts.h"
 #include "control/segment.h"
 #include "control/worker_state.h"
@@ -69,6 +70,8 @@ class Leader {
   bool answer_watches();
   bool hand_down_verdicts();
   bool pass_on_looks();
+  bool look_for_deadlocks();
+  void hand_down(const Verdicts::Fallen& fallen);
   bool complete_sends();
   bool done();
   void send(int rank, Kind kind, std::span<const std::byte> body);
@@ -90,6 +93,13 @@ class Leader {
   std::deque<std::byte> backlog_;  // commands that the node's ring has no space for yet
   std::list<Sending> sending_;
   std::set<Watch> watches_;
+  struct Look {  // for deadlocks; root
+    uint64_t number = 0;
+    bool under_way = false;
+    Clock::time_point begun{};
+    std::map<int, std::vector<WorkerState>> states;
+    std::optional<Deadlock> found;  // by the last
+  } look_;
   uint64_t sent_finished_ = 0, sent_consumed_ = 0;
   std::unique_ptr<Verdicts> verdicts_;  // root
 

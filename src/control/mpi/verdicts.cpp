@@ -54,21 +54,42 @@ std::vector<Verdicts::Fallen> Verdicts::fall(Clock::time_point now) {
       if (decide(mine, *this, false, nullptr).kind != Verdict::Kind::kPending) mismatch_pending_ = true;
       continue;
     }
-    Fallen f;
-    f.verdict.id = mine.id;
-    f.verdict.agreed = verdict.kind == Verdict::Kind::kAgreed;
-    f.verdict.why = std::move(verdict.why);
-    for (const Arrival& member : members) f.verdict.counts.push_back(member.counts);
-    for (auto& [other, o] : latest_) {
-      if (!o.waits || o.arrival.id != mine.id) continue;
-      f.workers.push_back(other);
-      o.waits = false;
-      // whoever comes to it later must not find these waiting
-      if (!f.verdict.agreed) o.arrival.left.emplace_back(mine.id, f.verdict.why.origin.value_or(Origin{other, mine.id.seq}));
-    }
-    fallen.push_back(std::move(f));
+    fallen.push_back(drop(mine.id, verdict.kind == Verdict::Kind::kAgreed, std::move(verdict.why)));
+    for (const Arrival& member : members) fallen.back().verdict.counts.push_back(member.counts);
   }
   return fallen;
+}
+
+Verdicts::Fallen Verdicts::drop(const CollectiveId& id, bool agreed, Disagreement why) {
+  Fallen f;
+  f.verdict.id = id;
+  f.verdict.agreed = agreed;
+  f.verdict.why = std::move(why);
+  for (auto& [other, o] : latest_) {
+    if (!o.waits || o.arrival.id != id) continue;
+    f.workers.push_back(other);
+    o.waits = false;
+    // whoever comes to it later must not find these waiting
+    if (!agreed) o.arrival.left.emplace_back(id, f.verdict.why.origin.value_or(Origin{other, id.seq}));
+  }
+  return f;
+}
+
+bool Verdicts::pending(int worker, const CollectiveId& id) const {
+  const auto it = latest_.find(worker);
+  return it != latest_.end() && it->second.waits && it->second.arrival.id == id;
+}
+
+std::vector<Verdicts::Fallen> Verdicts::fail(const std::vector<CollectiveId>& ids, const std::string& message) {
+  std::vector<Fallen> fallen;
+  for (const CollectiveId& id : ids)
+    if (Fallen f = drop(id, false, {.origin = {}, .message = message}); !f.workers.empty()) fallen.push_back(std::move(f));
+  changed_ = true;
+  return fallen;
+}
+
+bool Verdicts::anyone_waits_since(Clock::time_point time) const {
+  return std::any_of(latest_.begin(), latest_.end(), [&](const auto& entry) { return entry.second.waits && entry.second.since <= time; });
 }
 
 std::vector<std::pair<int, uint64_t>> Verdicts::missing(Clock::time_point now) {

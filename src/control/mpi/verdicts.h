@@ -24,6 +24,11 @@ class Verdicts final : public MemberView {
     RemoteVerdict verdict;
   };
   std::vector<Fallen> fall(Clock::time_point now);
+  /// Whether this worker waits in this collective, and no verdict has fallen.
+  bool pending(int worker, const CollectiveId& id) const;
+  /// These collectives, as far as they are pending, fail with this message.
+  std::vector<Fallen> fail(const std::vector<CollectiveId>& ids, const std::string& message);
+  bool anyone_waits_since(Clock::time_point time) const;
   /// Members that somebody has waited for a while: their leaders should say when they leave the command.
   std::vector<std::pair<int, uint64_t>> missing(Clock::time_point now);
 
@@ -38,6 +43,7 @@ class Verdicts final : public MemberView {
     bool waits = false;  // no verdict yet
     bool asked = false;  // its missing peers are being watched
   };
+  Fallen drop(const CollectiveId& id, bool agreed, Disagreement why);
   std::map<int, Waiting> latest_;
   std::map<std::pair<uint64_t, int>, std::optional<Origin>> left_;  // by command and worker
   bool changed_ = false;

@@ -1,0 +1,42 @@
+#include "control/deadlock.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace tutti {
+
+bool Deadlock::has(int worker) const { return std::find(workers.begin(), workers.end(), worker) != workers.end(); }
+
+std::optional<Deadlock> find_deadlock(std::span<const WorkerState> states, const std::function<bool(const WorkerState&)>& waits) {
+  std::map<int32_t, const WorkerState*> by_worker;
+  for (const WorkerState& s : states) by_worker[s.worker] = &s;
+  std::map<int32_t, std::vector<int32_t>> blocked;  // and whom each waits for
+  for (const WorkerState& s : states) {
+    if (s.kind != WorkerState::Kind::kWaits || !waits(s)) continue;
+    auto missing = missing_in(s, states);
+    const bool is_about_to_fail = std::any_of(missing.begin(), missing.end(), [&](int32_t member) {
+      const auto it = by_worker.find(member);
+      return it != by_worker.end() && std::find(it->second->left.begin(), it->second->left.end(), s.id) != it->second->left.end();
+    });
+    if (!missing.empty() && !is_about_to_fail) blocked.emplace(s.worker, std::move(missing));
+  }
+  // who waits for one that is not blocked may go on
+  while (std::erase_if(blocked, [&](const auto& entry) {
+    return !std::all_of(entry.second.begin(), entry.second.end(), [&](int32_t member) { return blocked.contains(member); });
+  })) {
+  }
+  if (blocked.empty()) return std::nullopt;
+  Deadlock found;
+  for (const auto& [worker, missing] : blocked) {
+    const WorkerState& s = *by_worker[worker];
+    found.message += fmt::format("{}worker {} waits in {} for worker {}", found.workers.empty() ? "" : "; ", worker, s.doing, fmt::join(missing, ", "));
+    found.workers.push_back(worker);
+    if (std::find(found.ids.begin(), found.ids.end(), s.id) == found.ids.end()) found.ids.push_back(s.id);
+  }
+  found.message = fmt::format("deadlock in command {}: {}; members must call their collectives in the same order", found.ids.front().seq, found.message);
+  return found;
+}
+
+}  // namespace tutti
