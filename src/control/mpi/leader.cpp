@@ -17,6 +17,7 @@ constexpr auto kAwake = 200us;    // how long to yield after the last work befor
 constexpr size_t kMostSending = 64;  // messages under way before a leader holds back
 constexpr auto kSuspect = 500ms;     // a wait of this length may be a deadlock
 constexpr uint64_t kOwnLook = uint64_t{1} << 63;  // the numbers of looks for deadlocks
+constexpr auto kIdle = 1000ms, kLongNap = 4ms;  // nothing for that long: the next may wait a little longer
 constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
 
 }  // namespace
@@ -87,7 +88,7 @@ void Leader::run() try {
       bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
       const bool worked = step();  // what came before we counted as a sleeper
       if (worked) last_work = Clock::now();
-      else bell.sleep(seen, kNap);
+      else bell.sleep(seen, Clock::now() - last_work < kIdle ? kNap : kLongNap);
       bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     }
   }
