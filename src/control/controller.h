@@ -92,7 +92,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::atomic<uint64_t> seq_{0};
   std::string made_at_;
   Clock::duration limit_;        // a wait of this length writes a hang report
-  bool timed_out_ = false;       // the last wait: a worker may be stuck
+  std::atomic<bool> timed_out_{false};  // the last wait: a worker may be stuck
   std::mutex look_mutex_;        // the channel is not closed meanwhile
   std::vector<std::string> sites_;
   std::map<std::pair<std::string, uint32_t>, uint32_t> site_ids_;

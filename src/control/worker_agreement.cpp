@@ -148,7 +148,10 @@ std::vector<Arrival> WorkerAgreement::agree_on_node(const Arrival& mine) {
     stragglers_may_come = Clock::now() - start < kStragglers;
     if (Clock::now() - start < kSuspect) continue;
     auto found = deadlock();
-    if (found && found == suspicion && !settled()) leave(mine, {.origin = {}, .message = found->message});
+    if (found && found == suspicion) {
+      if (settled()) break;  // it says so once
+      leave(mine, {.origin = {}, .message = found->message});
+    }
     suspicion = std::move(found);
   }
   // a member that has left may have left by success
