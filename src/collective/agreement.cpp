@@ -10,11 +10,23 @@ const char* to_string(CollectiveOp op) {
   return kNames[static_cast<int>(op)];
 }
 
+void encode(Writer& out, const CollectiveId& id) {
+  out.put(id.comm);
+  out.put(id.seq);
+  out.put(id.index);
+}
+
+CollectiveId decode_collective_id(Reader& in) {
+  CollectiveId id;
+  id.comm = in.get<CommKey>();
+  id.seq = in.get<uint64_t>();
+  id.index = in.get<uint32_t>();
+  return id;
+}
+
 void encode(Writer& out, const Arrival& a) {
   out.put(a.worker);
-  out.put(a.id.comm);
-  out.put(a.id.seq);
-  out.put(a.id.index);
+  encode(out, a.id);
   out.put(a.signature.op);
   out.put(a.signature.reduce);
   out.put(a.signature.dtype);
@@ -27,9 +39,7 @@ void encode(Writer& out, const Arrival& a) {
   out.list(a.members);
   out.put(static_cast<uint64_t>(a.left.size()));
   for (const auto& [id, origin] : a.left) {
-    out.put(id.comm);
-    out.put(id.seq);
-    out.put(id.index);
+    encode(out, id);
     out.put(origin.worker);
     out.put(origin.seq);
   }
@@ -38,9 +48,7 @@ void encode(Writer& out, const Arrival& a) {
 Arrival decode_arrival(Reader& in) {
   Arrival a;
   a.worker = in.get<int32_t>();
-  a.id.comm = in.get<CommKey>();
-  a.id.seq = in.get<uint64_t>();
-  a.id.index = in.get<uint32_t>();
+  a.id = decode_collective_id(in);
   a.signature.op = in.get<CollectiveOp>();
   if (a.signature.op > CollectiveOp::kSplit) throw WireError("an unknown collective");
   a.signature.reduce = in.get<ReduceOp>();

@@ -39,6 +39,9 @@ struct CollectiveId {
   auto operator<=>(const CollectiveId&) const = default;
 };
 
+void encode(Writer& out, const CollectiveId& id);
+CollectiveId decode_collective_id(Reader& in);
+
 enum class CollectiveOp : uint8_t {
   kAllreduce, kReduceScatter, kAllgather, kBroadcast, kScatter, kGather, kAllToAll, kSendRecv, kBarrier, kSplit
 };

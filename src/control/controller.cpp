@@ -1,10 +1,9 @@
 #include "control/controller.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-
-#include <unistd.h>
 
 #include "control/host_array.h"
 #include "control/tensors_inside.h"

@@ -21,9 +21,7 @@ constexpr size_t kMostFailures = 60;  // of collectives in one command: an arriv
 }  // namespace
 
 void encode(Writer& out, const RemoteVerdict& v) {
-  out.put(v.id.comm);
-  out.put(v.id.seq);
-  out.put(v.id.index);
+  encode(out, v.id);
   out.put(static_cast<uint8_t>(v.agreed));
   Failures::encode_origin(out, v.why.origin.value_or(Origin{}));
   out.text(std::string_view(v.why.message).substr(0, 3000));
@@ -33,9 +31,7 @@ void encode(Writer& out, const RemoteVerdict& v) {
 
 RemoteVerdict decode_remote_verdict(Reader& in) {
   RemoteVerdict v;
-  v.id.comm = in.get<CommKey>();
-  v.id.seq = in.get<uint64_t>();
-  v.id.index = in.get<uint32_t>();
+  v.id = decode_collective_id(in);
   v.agreed = in.get<uint8_t>() != 0;
   if (const Origin origin = Failures::decode_origin(in); origin.worker >= 0) v.why.origin = origin;
   v.why.message = in.text();

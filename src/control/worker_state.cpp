@@ -8,23 +8,6 @@
 
 namespace tutti {
 
-namespace {
-
-void encode_id(Writer& out, const CollectiveId& id) {
-  out.put(id.comm);
-  out.put(id.seq);
-  out.put(id.index);
-}
-CollectiveId decode_id(Reader& in) {
-  CollectiveId id;
-  id.comm = in.get<CommKey>();
-  id.seq = in.get<uint64_t>();
-  id.index = in.get<uint32_t>();
-  return id;
-}
-
-}  // namespace
-
 void encode(Writer& out, const WorkerState& s) {
   out.put(s.worker);
   out.put(static_cast<uint8_t>(s.kind));
@@ -34,10 +17,10 @@ void encode(Writer& out, const WorkerState& s) {
   out.put(s.seq);
   out.text(s.doing);
   out.put(s.seconds);
-  encode_id(out, s.id);
+  encode(out, s.id);
   out.list(s.members);
   out.put(static_cast<uint64_t>(s.left.size()));
-  for (const CollectiveId& id : s.left) encode_id(out, id);
+  for (const CollectiveId& id : s.left) encode(out, id);
 }
 
 WorkerState decode_worker_state(Reader& in) {
@@ -50,9 +33,9 @@ WorkerState decode_worker_state(Reader& in) {
   s.seq = in.get<uint64_t>();
   s.doing = in.text();
   s.seconds = in.get<double>();
-  s.id = decode_id(in);
+  s.id = decode_collective_id(in);
   s.members = in.list<int32_t>();
-  for (uint64_t n = in.count(20); n > 0; --n) s.left.push_back(decode_id(in));
+  for (uint64_t n = in.count(20); n > 0; --n) s.left.push_back(decode_collective_id(in));
   return s;
 }
 
