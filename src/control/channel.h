@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "control/segment.h"
+#include "control/trace_file.h"
 #include "control/worker_state.h"
 #include "core/doorbell.h"
 
@@ -33,6 +34,8 @@ class Channel {
   virtual void check_alive() = 0;
   /// What every worker does; of nodes that don't answer in time: nothing. Any thread, until close().
   virtual std::vector<WorkerState> look(Clock::time_point deadline) = 0;
+  /// Every node writes the files of its workers' flight recorders; other nodes' some time later. Any thread, until close().
+  virtual void dump(const TraceDump& dump) = 0;
   /// After shut_down: waits for the workers to end (or, after a TransportError, ends them) and frees everything.
   virtual void close() noexcept = 0;
   /// A worker is stuck: ends the workers without waiting for them. Where that takes the process or the job, it ends with
@@ -53,6 +56,7 @@ class SegmentChannel : public Channel {
   bool wait(Clock::time_point deadline, const std::function<bool()>& ready) override;
   void check_alive() override { segment_->check_not_abandoned(); }
   std::vector<WorkerState> look(Clock::time_point) override { return look_at(*segment_); }
+  void dump(const TraceDump& dump) override { write_traces(*segment_, dump); }
 
  protected:
   Segment& segment() { return *segment_; }

@@ -300,6 +300,7 @@ void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point 
       channel_->check_alive();
       if (Clock::now() >= deadline) {
         timed_out_ = true;
+        dump_traces("time-out");
         throw TimeoutError(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}", host_name(), waited(),
                                        report("the limit has passed")));
       }
@@ -311,6 +312,7 @@ void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point 
     timed_out_ = false;
   } catch (const TransportError& error) {
     lost_ = error.what();
+    dump_traces("lost");
     throw;
   }
 }
@@ -354,6 +356,7 @@ void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Wher
   for (Reply& reply : std::exchange(consequences_, {}))
     if (!reported(reply.origin)) failures_.push_back({std::move(reply.failure), reply.origin});  // the origin was caught
   if (failures_.empty()) return;
+  dump_traces("error");
   std::vector<WorkerFailure> failures;
   for (Pending& pending : std::exchange(failures_, {})) {
     acknowledgements_.push_back(pending.origin);
@@ -440,6 +443,7 @@ void Controller::end(Timeout timeout, Where where, bool waits_for_others) {
   Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
   const uint64_t last = issue(command, where);
   wait_for([&] { return channel_->finished() >= last; }, deadline, "shutdown", where);
+  dump_traces("shutdown");
   command = {.action = Action::kShutDown};
   const uint64_t seq = issue(command, where);
   wait_for([&] { return channel_->finished() >= seq; }, deadline_of({}), "shutdown", where);

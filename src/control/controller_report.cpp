@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "control/controller.h"
+#include "core/env.h"
 #include "core/log.h"
 
 namespace tutti::detail {
@@ -20,6 +21,13 @@ Live& live() {
 }
 
 }  // namespace
+
+void Controller::dump_traces(const char* reason) {
+  const auto folder = env_string("TUTTI_TRACE");
+  if (!folder) return;
+  std::lock_guard lock(look_mutex_);
+  if (dumps_ < kMostDumps) channel_->dump({.folder = *folder, .number = dumps_++, .reason = reason});
+}
 
 void Controller::set_live(bool is_live) {
   std::lock_guard lock(live().mutex);
@@ -41,7 +49,10 @@ std::string Controller::report(std::string_view why) {
 void Controller::report_all(std::string_view why) {
   std::lock_guard lock(live().mutex);
   if (live().sessions.empty()) log_line(LogLevel::kWarn, fmt::format("{}: no session is live", why));
-  for (Controller* controller : live().sessions) log_line(LogLevel::kWarn, controller->report(why));
+  for (Controller* controller : live().sessions) {
+    log_line(LogLevel::kWarn, controller->report(why));
+    controller->dump_traces("SIGUSR2");
+  }
 }
 
 }  // namespace tutti::detail

@@ -115,15 +115,11 @@ int run_controller(int argc, char** argv, const std::function<int(int, char**)>&
 
 std::unique_ptr<Channel> make_channel(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
                                       std::chrono::milliseconds start_timeout) {
-  Layout layout = Layout::one_node(num_workers, num_groups);
   if (name == "mpi" && Job::here().mpi) return Job::here().mpi->start_session(num_workers, num_groups, exchange, start_timeout);
+  const Layout layout = Layout::one_node(num_workers, num_groups);
   // a job of one rank without MPI is a thread
   if (name == "thread" || (name == "mpi" && num_workers == 1)) return std::make_unique<ThreadChannel>(layout, exchange);
-  if (name == "process") {
-    static std::atomic<uint64_t> sessions{0};
-    layout.session = ++sessions;
-    return std::make_unique<ProcessChannel>(layout, exchange, start_timeout);
-  }
+  if (name == "process") return std::make_unique<ProcessChannel>(layout, exchange, start_timeout);
   throw UsageError(fmt::format("no control channel '{}' for {} workers here; expected thread, process or mpi", name, num_workers));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
 
 #include "core/env.h"
 
@@ -25,7 +26,11 @@ std::vector<int32_t> Layout::workers_of(int node) const {
 }
 
 Layout Layout::one_node(int num_workers, int num_groups) {
+  static const uint64_t job = std::random_device{}() | uint64_t{std::random_device{}()} << 32;
+  static std::atomic<uint64_t> sessions{0};
   Layout layout;
+  layout.job = job;
+  layout.session = ++sessions;
   layout.num_workers = layout.machine_ranks = num_workers;
   layout.num_groups = num_groups;
   layout.node_of.assign(static_cast<size_t>(num_workers), 0);
@@ -33,6 +38,7 @@ Layout Layout::one_node(int num_workers, int num_groups) {
 }
 
 void encode(Writer& out, const Layout& layout) {
+  out.put(layout.job);
   out.put(layout.session);
   out.put(static_cast<int32_t>(layout.num_workers));
   out.put(static_cast<int32_t>(layout.num_groups));
@@ -42,6 +48,7 @@ void encode(Writer& out, const Layout& layout) {
 
 Layout decode_layout(Reader& in) {
   Layout layout;
+  layout.job = in.get<uint64_t>();
   layout.session = in.get<uint64_t>();
   layout.num_workers = in.get<int32_t>();
   layout.num_groups = in.get<int32_t>();

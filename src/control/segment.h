@@ -22,7 +22,8 @@ inline constexpr int kSubSlots = 64;  ///< sub-communicators that one worker can
 
 /// Who takes part in a session and where. The same on all ranks.
 struct Layout {
-  uint64_t session = 0;
+  uint64_t job = 0;      ///< a random number of the controller's process
+  uint64_t session = 0;  ///< of that process, from 1
   int num_workers = 0;
   int num_groups = 1;
   std::vector<int32_t> node_of;  ///< by worker id; a node's leader is its lowest worker
@@ -32,7 +33,7 @@ struct Layout {
   int num_nodes() const;
   std::vector<int32_t> workers_of(int node) const;
   int leader_of(int node) const { return workers_of(node).front(); }
-  static Layout one_node(int num_workers, int num_groups);
+  static Layout one_node(int num_workers, int num_groups);  ///< of a new session
 };
 void encode(Writer& out, const Layout& layout);
 Layout decode_layout(Reader& in);

@@ -190,6 +190,9 @@ void Leader::handle(std::span<const std::byte> message) {
       for (const auto& state : states) encode(answer, state);
       return to_root(Kind::kState, answer);
     }
+    case Kind::kDump:
+      for (const Child& child : children_) send(child.rank, Kind::kDump, body);
+      return write_traces(segment_, decode_trace_dump(in));
     case Kind::kState: {
       const auto look = in.get<uint64_t>();
       const auto node = in.get<int32_t>();
@@ -230,11 +233,18 @@ bool Leader::forward_commands() {
   bool worked = false;
   if (is_root_) {
     std::vector<std::byte> bytes;
+    std::vector<TraceDump> dumps;
     {
       std::lock_guard lock(mutex_);
       bytes.swap(outgoing_);
+      dumps.swap(dumps_);
     }
-    if (bytes.empty()) return false;
+    for (const TraceDump& dump : dumps) {  // before commands: the next may end the session
+      Writer body;
+      encode(body, dump);
+      for (const Child& child : children_) send(child.rank, Kind::kDump, body.bytes());
+    }
+    if (bytes.empty()) return !dumps.empty();
     for (const Child& child : children_) send(child.rank, Kind::kCommands, bytes);
     return true;
   }
@@ -422,6 +432,14 @@ bool Leader::pass_on_looks() {
   body.put(looks);
   send(0, Kind::kLook, body.bytes());
   return true;
+}
+
+void Leader::dump_below(const TraceDump& dump) {
+  {
+    std::lock_guard lock(mutex_);
+    dumps_.push_back(dump);
+  }
+  segment_.header().controller.ring();
 }
 
 std::vector<WorkerState> Leader::look_below(Clock::time_point deadline) {

@@ -16,6 +16,7 @@
 #include "control/deadlock.h"
 #include "control/mpi/verdicts.h"
 #include "control/segment.h"
+#include "control/trace_file.h"
 #include "control/worker_state.h"
 #include "control/worker_agreement.h"
 
@@ -39,10 +40,11 @@ class Leader {
   bool has_reply();
   uint64_t finished_below() const { return finished_below_.load(std::memory_order_seq_cst); }
   std::vector<WorkerState> look_below(Clock::time_point deadline);  ///< any thread: what the other nodes' workers do
+  void dump_below(const TraceDump& dump);  ///< any thread: the other nodes write their traces
   void check() const;  ///< @throws TransportError  the thread met an MPI error
 
  private:
-  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch, kLook, kState };
+  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch, kLook, kState, kDump };
   struct Child {
     int rank;
     uint64_t finished = 0, consumed = 0;
@@ -107,6 +109,7 @@ class Leader {
   std::vector<std::byte> outgoing_;
   std::deque<std::vector<std::byte>> inbox_;
   uint64_t looks_ = 0;                        // asked for so far
+  std::vector<TraceDump> dumps_;              // to pass on
   uint64_t looks_passed_on_ = 0;              // of the thread
   std::map<int, std::vector<WorkerState>> states_;  // answers to the last, by node
   std::atomic<uint64_t> sent_{0}, consumed_below_{0}, finished_below_{0};

@@ -59,6 +59,11 @@ std::vector<WorkerState> MpiChannel::look(Clock::time_point deadline) {
   return states;
 }
 
+void MpiChannel::dump(const TraceDump& dump) {
+  if (leader_) leader_->dump_below(dump);
+  SegmentChannel::dump(dump);
+}
+
 void MpiChannel::give_up(std::string_view) noexcept { abort_job(kExitTimedOut); }
 
 void MpiChannel::close() noexcept {

@@ -20,6 +20,7 @@ class MpiChannel final : public SegmentChannel {
   uint64_t finished() override;
   void check_alive() override;
   std::vector<WorkerState> look(Clock::time_point deadline) override;
+  void dump(const TraceDump& dump) override;
   void close() noexcept override;
   void give_up(std::string_view why) noexcept override;
 

@@ -12,6 +12,7 @@
 #include "control/builtins.h"
 #include "control/exit_codes.h"
 #include "control/mpi/mpi_channel.h"
+#include "control/trace_file.h"
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
@@ -254,16 +255,14 @@ void MpiJob::end_if_abandoned(Segment& segment) {
     segment.check_not_abandoned();
   } catch (const TransportError& error) {
     fmt::print(stderr, "[rank {} {}] {}\n", rank_, host_name(), error.what());
+    if (segment.workers().front() == rank_) write_last_traces(segment);
     abort_job(kExitUncaught);
   }
 }
 
 std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, Exchange& exchange,
                                                std::chrono::milliseconds timeout) {
-  Layout layout;
-  layout.session = ++sessions_;
-  layout.num_workers = num_workers;
-  layout.num_groups = num_groups;
+  Layout layout = Layout::one_node(num_workers, num_groups);
   layout.node_of.assign(node_of_.begin(), node_of_.begin() + num_workers);
   std::vector<int32_t> names;  // nodes without a worker fall out
   for (int32_t& node : layout.node_of) {

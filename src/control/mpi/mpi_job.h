@@ -59,7 +59,6 @@ class MpiJob {
   MpiComm control_, data_;
   MPI_Comm data_raw_ = MPI_COMM_NULL;
   std::vector<int32_t> node_of_, machine_of_;  // by rank
-  uint64_t sessions_ = 0;
   bool starting_ = false;
 };
 

@@ -1,0 +1,108 @@
+#include "control/trace_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "control/worker_state.h"
+#include "core/env.h"
+#include "core/handle.h"
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* name_of(Record::State state) {
+  switch (state) {
+    case Record::State::kRunning: return "running";
+    case Record::State::kDone: return "done";
+    case Record::State::kFailed: return "failed";
+    case Record::State::kSkipped: return "skipped";
+  }
+  return "?";
+}
+
+Json to_json(const Record& r, const TickScale& scale) {
+  Json json{{"number", r.number}, {"command", r.seq}, {"state", name_of(r.running() ? Record::State::kRunning : r.state)}, {"begin", scale.wall_ns(r.begin)}};
+  if (r.end) json["end"] = scale.wall_ns(r.end);
+  if (r.what == Record::What::kCommand) {
+    json["action"] = to_string(r.action);
+    if (!r.function.empty()) json["function"] = r.function;
+  } else {
+    if (r.agreed) json["agreed"] = scale.wall_ns(r.agreed);
+    json["collective"] = to_string(r.signature.op);
+    json["communicator"] = r.id.comm;
+    json["index"] = r.id.index;
+    json["count"] = r.signature.count;
+    json["dtype"] = to_string(r.signature.dtype);
+    json["op"] = to_string(r.signature.reduce);
+    json["root"] = r.signature.root;
+  }
+  return json;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part";
+  const Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) throw SystemError(fmt::format("{}: {}", part, std::strerror(errno)));
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t n = ::write(file.get(), rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw SystemError(fmt::format("{}: {}", part, std::strerror(errno)));
+    rest.remove_prefix(static_cast<size_t>(n));
+  }
+  if (::rename(part.c_str(), path.c_str()) != 0) throw SystemError(fmt::format("{}: {}", path, std::strerror(errno)));
+}
+
+}  // namespace
+
+void encode(Writer& out, const TraceDump& dump) {
+  out.text(dump.folder);
+  out.put(dump.number);
+  out.text(dump.reason);
+}
+
+TraceDump decode_trace_dump(Reader& in) {
+  TraceDump dump;
+  dump.folder = in.text();
+  dump.number = in.get<uint32_t>();
+  dump.reason = in.text();
+  return dump;
+}
+
+void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
+  const Layout& layout = segment.layout();
+  const TickScale scale = segment.tick_scale();
+  for (int32_t worker : segment.workers()) {
+    Json json{{"format", "tutti trace 1"},
+              {"job", fmt::format("{:016x}", layout.job)},
+              {"session", layout.session},
+              {"dump", dump.number},
+              {"reason", dump.reason},
+              {"written", scale.wall_ns(ticks())},
+              {"worker", worker},
+              {"workers", layout.num_workers},
+              {"groups", layout.num_groups},
+              {"host", segment.header().host},
+              {"pid", segment.slot(worker).pid.load()},
+              {"finished", segment.slot(worker).finished_seq.load()},
+              {"records", Json::array()}};
+    for (const Record& record : segment.recorder(worker).read()) json["records"].push_back(to_json(record, scale));
+    write_file(fmt::format("{}/tutti-{:016x}-{}-{}-worker-{}.json", dump.folder, layout.job, layout.session, dump.number, worker),
+               json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+} catch (const std::exception& error) {
+  log(LogLevel::kWarn, "TUTTI_TRACE: {}", error.what());
+}
+
+void write_last_traces(Segment& segment) noexcept {
+  if (const auto folder = env_string("TUTTI_TRACE")) write_traces(segment, {.folder = *folder, .number = kMostDumps, .reason = "lost"});
+}
+
+}  // namespace tutti

@@ -1,0 +1,121 @@
+#include <dirent.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "trace/trace.h"
+#include "tutti/error.h"
+
+namespace tutti::trace {
+namespace {
+
+using Json = nlohmann::json;
+constexpr size_t kMostBytes = size_t{64} << 20;  // a file of 2,048 records is well below one
+constexpr int32_t kMostWorkers = 1 << 20;
+constexpr const char* kFormat = "tutti trace 1";
+
+/// nlohmann converts any number to any other; a file may hold any.
+template <class T>
+T number(const Json& json, const char* key, T least, T most) {
+  const Json& value = json.at(key);
+  const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
+                                               : value.is_number_integer() && value.get<int64_t>() >= static_cast<int64_t>(least);
+  if (!fits) throw UsageError(fmt::format("'{}' is {}, expected an integer from {} to {}", key, value.dump().substr(0, 40), least, most));
+  const T result = value.get<T>();
+  if (result < least) throw UsageError(fmt::format("'{}' is {}, expected at least {}", key, result, least));
+  return result;
+}
+int64_t time(const Json& json, const char* key) { return number<int64_t>(json, key, 0, INT64_MAX); }
+uint64_t count(const Json& json, const char* key) { return number<uint64_t>(json, key, 0, UINT64_MAX); }
+std::string text(const Json& json, const char* key) { return json.at(key).get<std::string>(); }
+
+Event event_of(const Json& json) {
+  Event e;
+  e.number = count(json, "number");
+  e.command = count(json, "command");
+  e.state = text(json, "state");
+  e.begin = time(json, "begin");
+  if (json.contains("end")) e.end = time(json, "end");
+  if (json.contains("agreed")) e.agreed = time(json, "agreed");
+  e.is_collective = json.contains("collective");
+  if (!e.is_collective) {
+    e.what = text(json, json.contains("function") ? "function" : "action");
+    return e;
+  }
+  e.what = text(json, "collective");
+  e.communicator = count(json, "communicator");
+  e.index = number<uint32_t>(json, "index", 0, UINT32_MAX);
+  e.count = number<int64_t>(json, "count", INT64_MIN, INT64_MAX);
+  e.dtype = text(json, "dtype");
+  e.op = text(json, "op");
+  e.root = number<int32_t>(json, "root", INT32_MIN, INT32_MAX);
+  return e;
+}
+
+}  // namespace
+
+Session read_text(const std::string& content, const std::string& name) try {
+  const Json json = Json::parse(content);
+  if (text(json, "format") != kFormat) throw UsageError(fmt::format("format '{}', expected '{}'", text(json, "format"), kFormat));
+  Session s{.job = text(json, "job"),
+            .number = count(json, "session"),
+            .workers = number<int32_t>(json, "workers", 1, kMostWorkers),
+            .groups = number<int32_t>(json, "groups", 1, kMostWorkers),
+            .reasons = {text(json, "reason")},
+            .by_worker = {}};
+  if (s.workers % s.groups != 0) throw UsageError(fmt::format("{} workers in {} groups", s.workers, s.groups));
+  Worker& worker = s.by_worker[number<int32_t>(json, "worker", 0, s.workers - 1)];
+  worker.host = text(json, "host");
+  worker.pid = number<int64_t>(json, "pid", 0, INT64_MAX);
+  worker.finished = count(json, "finished");
+  worker.written = time(json, "written");
+  for (const Json& record : json.at("records")) {
+    Event e = event_of(record);
+    worker.events.insert_or_assign(e.number, std::move(e));
+  }
+  return s;
+} catch (const std::exception& error) {
+  throw UsageError(fmt::format("{} is no trace of tutti: {}", name, error.what()));
+}
+
+std::vector<Session> read_folder(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (const std::string name = entry.path().filename(); name.starts_with("tutti-") && name.ends_with(".json")) paths.push_back(entry.path());
+  if (error) throw SystemError(fmt::format("{}: {}", folder, error.message()));
+  if (paths.empty()) throw UsageError(fmt::format("{} holds no traces (tutti-*.json); run the program with TUTTI_TRACE={}", folder, folder));
+  std::vector<Session> parts;
+  for (const std::string& path : paths) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw SystemError(fmt::format("{}: {}", path, std::strerror(errno)));
+    if (std::filesystem::file_size(path) > kMostBytes) throw UsageError(fmt::format("{} is larger than {} bytes: no trace", path, kMostBytes));
+    parts.push_back(read_text({std::istreambuf_iterator<char>(file), {}}, path));
+  }
+  // dumps of a worker in the order of their writing: the later one knows more of an event
+  std::stable_sort(parts.begin(), parts.end(), [](const Session& a, const Session& b) {
+    return a.by_worker.begin()->second.written < b.by_worker.begin()->second.written;
+  });
+  std::vector<Session> sessions;
+  for (Session& part : parts) {
+    auto it = std::find_if(sessions.begin(), sessions.end(), [&](const Session& s) { return s.job == part.job && s.number == part.number && s.workers == part.workers; });
+    if (it == sessions.end()) {
+      sessions.push_back(std::move(part));
+      continue;
+    }
+    if (std::find(it->reasons.begin(), it->reasons.end(), part.reasons.front()) == it->reasons.end()) it->reasons.push_back(part.reasons.front());
+    auto& [id, from] = *part.by_worker.begin();
+    Worker& to = it->by_worker[id];
+    to.host = from.host, to.pid = from.pid, to.finished = from.finished, to.written = from.written;
+    for (auto& [number, event] : from.events) to.events.insert_or_assign(number, std::move(event));
+  }
+  return sessions;
+}
+
+}  // namespace tutti::trace

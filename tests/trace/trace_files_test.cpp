@@ -1,0 +1,124 @@
+// Programs write what their workers did into the folder that TUTTI_TRACE names.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "support/session_kinds.h"
+#include "trace/trace.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti_test;
+using namespace std::chrono_literals;
+
+const bool registered = [] {
+  register_global_func("trace.fails", [](int on) {
+    if (worker::id() == on) throw std::runtime_error("told to");
+  });
+  register_global_func("trace.differs", [] {
+    const auto mine = Tensor::full<float>({worker::id() == 0 ? 10 : 20}, 1);
+    worker::world().allreduce(mine, mine);
+  });
+  register_global_func("trace.sleeps", [](int on, int ms) {
+    if (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    worker::world().barrier();
+  });
+  return true;
+}();
+
+/// A folder that programs write their traces into while this lives.
+struct Folder {
+  std::string path;
+  Folder() {
+    char name[] = "/tmp/tutti-test-XXXXXX";
+    path = mkdtemp(name);
+    setenv("TUTTI_TRACE", path.c_str(), 1);
+  }
+  ~Folder() {
+    unsetenv("TUTTI_TRACE");
+    std::filesystem::remove_all(path);
+  }
+  int files() const {
+    int n = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) n += entry.path().extension() == ".json";
+    return n;
+  }
+};
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
+  Folder folder;
+  const int last = workers() - 1;
+  {
+    Session s = make_session();
+    s.get_global_func("trace.fails")(last);
+    EXPECT_THROW(s.sync_all(), RemoteError);
+    s.get_global_func("trace.differs")();
+    if (workers() > 1) {
+      EXPECT_THROW(s.sync_all(), RemoteError);
+    }
+    s.shutdown();
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
+    struct stat info {};
+    ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u) << entry.path();
+  }
+  const auto sessions = trace::read_folder(folder.path);
+  ASSERT_EQ(sessions.size(), 1u);
+  EXPECT_EQ(std::ssize(sessions[0].by_worker), workers());
+  const std::string text = trace::report(sessions[0]);
+  EXPECT_TRUE(has(text, "written on error, shutdown")) << text;
+  EXPECT_TRUE(has(text, "first failing command 2: trace.fails on worker " + std::to_string(last) + "\n")) << text;
+  EXPECT_FALSE(has(text, "no trace of")) << text;
+  EXPECT_FALSE(has(text, "behind")) << text;
+  if (workers() > 1) {
+    EXPECT_TRUE(has(text, "does not fit together: worker 0: allreduce sum float32 x 10; worker")) << text;
+  }
+  EXPECT_TRUE(has(trace::timeline(sessions), "trace.differs"));
+}
+
+TEST(TraceFiles, a_time_out_and_a_signal_are_told) {
+  Folder folder;
+  Session s = make_session();
+  s.get_global_func("trace.sleeps")(0, 600);
+  EXPECT_THROW(s.sync_all(100ms), TimeoutError);
+  raise(SIGUSR2);
+  for (int i = 0; i < 100 && folder.files() < 2 * workers(); ++i) std::this_thread::sleep_for(50ms);
+  s.sync_all();
+  const auto sessions = trace::read_folder(folder.path);
+  ASSERT_EQ(sessions.size(), 1u);
+  const std::string text = trace::report(sessions[0]);
+  EXPECT_TRUE(has(text, "written on time-out, SIGUSR2\n")) << text;
+  EXPECT_TRUE(has(text, workers() > 1 ? " waits in barrier #0 of command 2 since " : " runs trace.sleeps in command 2 since ")) << text;
+}
+
+TEST(TraceFiles, a_folder_that_is_none_is_said_and_ends_nothing) {
+  Folder folder;
+  setenv("TUTTI_TRACE", (folder.path + "/none").c_str(), 1);
+  Session s = make_session();
+  s.get_global_func("trace.fails")(0);
+  EXPECT_THROW(s.sync_all(), RemoteError);
+  s.sync_all();
+  EXPECT_EQ(folder.files(), 0);
+}
+
+TEST(TraceFiles, a_session_that_fails_for_ever_does_not_fill_the_disk) {
+  Folder folder;
+  Session s = make_session();
+  auto fails = s.get_global_func("trace.fails");
+  for (int i = 0; i < 150; ++i) {
+    fails(0);
+    EXPECT_THROW(s.sync_all(), RemoteError);
+  }
+  EXPECT_LE(folder.files(), 100 * workers());
+}
+
+}  // namespace
