@@ -9,6 +9,7 @@
 #include "control/tensors_inside.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "core/traceback.h"
 #include "core/type_name.h"
 #include "tutti/function.h"
 
@@ -122,13 +123,15 @@ bool Worker::execute(const std::string& malformed) {
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_);
   } catch (const ConsequenceError& error) {
+    forget_traceback();
     record_failure(&error, error.origin, type_name(typeid(error)));
   } catch (const ModuleError& error) {
+    forget_traceback();  // the module's own is better
     record_failure(&error, std::nullopt, error.kind(), error.traceback());
   } catch (const std::exception& error) {
-    record_failure(&error, std::nullopt, type_name(typeid(error)));
+    record_failure(&error, std::nullopt, type_name(typeid(error)), take_traceback());
   } catch (...) {
-    record_failure(nullptr, std::nullopt, "unknown exception");
+    record_failure(nullptr, std::nullopt, "unknown exception", take_traceback());
   }
   collectives_.end_command();
   current_worker = nullptr;
@@ -220,7 +223,7 @@ Value Worker::call(const Command& command) {
   for (size_t i = 0; i < command.args.size(); ++i)
     args.push_back(argument(command, i, command.args[i], function.options().written_arg));
   recorder_.name_function(function.name());
-  return function(args);
+  return traced([&] { return function(args); });
 }
 
 void Worker::copy_on_worker0(const Command& command) {
@@ -321,6 +324,7 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
                     .message = error ? error->what() : "an exception that is not a std::exception",
                     .function = function_name(),
                     .traceback = traceback};
+  if (report.failure.function.starts_with("runtime.disco.")) report.failure.traceback.clear();  // of our own insides
   log(LogLevel::kDebug, "worker {} failed at command {}: {}", id_, command_.seq, report.failure.message);
   reply(report);
 }

@@ -173,6 +173,8 @@ TEST(Failure, a_throwing_function_is_told_with_everything) {
     EXPECT_NE(text.find("boom"), std::string::npos) << text;
     EXPECT_NE(text.find("fail.on"), std::string::npos) << text;
     EXPECT_NE(text.find("std::runtime_error"), std::string::npos) << text;
+    EXPECT_NE(text.find("remote traceback:\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("failure_test.cpp:23"), std::string::npos) << text;  // where it was thrown
     EXPECT_NE(text.find("failure_test.cpp:" + std::to_string(line)), std::string::npos) << text;
     if (who.size() > 1 && who == all_workers()) {
       EXPECT_NE(text.find("workers 0-"), std::string::npos) << text;
