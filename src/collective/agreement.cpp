@@ -133,12 +133,12 @@ std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
 Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals) {
   const auto& ids = mine.members;
   std::vector<std::optional<Arrival>> seen(ids.size());
-  std::vector<const Arrival*> joined(ids.size(), nullptr);
+  std::vector<const Arrival*> joined(ids.size(), nullptr), known(ids.size(), nullptr);  // known: also of those who have left since
   size_t missing = 0;
   std::optional<Disagreement> gone;
   for (size_t r = 0; r < ids.size(); ++r) {
     if (ids[r] == mine.worker) {
-      joined[r] = &mine;
+      joined[r] = known[r] = &mine;
       continue;
     }
     const bool finished = members.finished(ids[r], mine.id.seq);  // before the arrival: it can't join afterwards
@@ -150,6 +150,7 @@ Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_com
         has_left = true;
         if (!gone) gone = Disagreement{origin, fmt::format("{}: worker {} has left it", to_string(mine.signature.op), ids[r])};
       }
+      if (seen[r]->id == mine.id && !seen[r]->members.empty()) known[r] = &*seen[r];  // else it declined
       if (!has_left && seen[r]->id == mine.id) {
         joined[r] = &*seen[r];
         continue;
@@ -166,7 +167,7 @@ Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_com
     }
   }
   Verdict verdict;
-  if (std::string mismatch = find_mismatch(joined); !mismatch.empty()) {
+  if (std::string mismatch = find_mismatch(known); !mismatch.empty()) {
     if (missing > 0 && !gone && stragglers_may_come) return verdict;
     verdict.kind = Verdict::Kind::kFailed;
     verdict.why = {std::nullopt, std::move(mismatch)};

@@ -113,6 +113,8 @@ class Agreement {
   /// Blocks until the verdict; returns the arrivals of all members by rank. `worker` and `step` are filled in.
   /// @throws ConsequenceError, UsageError (mismatch), TransportError
   virtual std::vector<Arrival> agree(Arrival mine) = 0;
+  /// Data is about to move as all have agreed.
+  virtual void moves() {}
   /// What agree() began is over; `well`: the data has moved.
   virtual void ends(bool well) = 0;
   /// This member can't take part: the others fail.

@@ -161,6 +161,7 @@ void Collectives::run(const Members& comm, const Operation& asked) {
     has_arrived = true;
     const auto arrivals = agreement_.agree(std::move(mine));
     has_agreed = true;
+    agreement_.moves();
     move(comm, operation, src, dst, arrivals);
     agreement_.ends(true);
     operation.dst.clear_poison();

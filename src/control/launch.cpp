@@ -10,6 +10,7 @@
 
 #include "control/builtins.h"
 #include "control/exit_codes.h"
+#include "control/fault.h"
 #include "control/job.h"
 #include "control/node/process_channel.h"
 #include "control/signals.h"
@@ -52,6 +53,7 @@ void check_launcher(int size) {
 
 std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
   register_builtins();
+  parse_faults(env_string("TUTTI_FAULT").value_or(""));  // what is wrong there is the caller's error, not a worker's
   return std::make_shared<detail::Controller>(
              kind,
              [&](Exchange& exchange) {

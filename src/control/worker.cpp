@@ -42,7 +42,8 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       commands_(segment.commands()),
       failures_(segment.failures(id)),
       recorder_(segment.recorder(id)),
-      agreement_(segment, id, policy_, recorder_),
+      faults_(id),
+      agreement_(segment, id, policy_, recorder_, faults_),
       collectives_({.worker = id,
                     .one_node = segment.layout().num_nodes() == 1,
                     .staging = &staging_,
@@ -92,6 +93,7 @@ void Worker::serve() try {
     segment_.slot(id_).current_seq.store(command_.seq, std::memory_order_relaxed);
     recorder_.begin_command(command_.seq, command_.action);
     const bool goes_on = execute(malformed);
+    if (goes_on) faults_.at(Fault::Where::kChannel, command_.seq);
     recorder_.end_command(state_);
     failures_.publish(command_.seq);
     segment_.slot(id_).finished_seq.store(command_.seq, std::memory_order_seq_cst);
@@ -120,6 +122,7 @@ bool Worker::execute(const std::string& malformed) {
     const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
                            command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
     if (!malformed.empty()) throw WireError(malformed);
+    faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_);
   } catch (const ConsequenceError& error) {

@@ -8,6 +8,7 @@
 #include "control/command.h"
 #include "control/exchange.h"
 #include "control/failures.h"
+#include "control/fault.h"
 #include "control/register_file.h"
 #include "control/segment.h"
 #include "control/worker_agreement.h"
@@ -61,6 +62,7 @@ class Worker {
   RegisterFile registers_;
   Failures failures_;
   Recorder recorder_;
+  Faults faults_;
   WorkerAgreement agreement_;
   Collectives collectives_;
   Command command_;

@@ -64,7 +64,10 @@ void WorkerAgreement::begin_command(uint64_t seq) {
   if (slots_->any()) slots_ = std::make_shared<std::bitset<kSubSlots>>();  // those of kept handles are void
 }
 
-CollectiveId WorkerAgreement::next_id(CommKey key) { return {key, seq_, indices_[key]++}; }
+CollectiveId WorkerAgreement::next_id(CommKey key) {
+  faults_.at(Fault::Where::kCollective, seq_);
+  return {key, seq_, indices_[key]++};
+}
 
 SubSlot WorkerAgreement::free_slot() {
   for (int tried = 0; tried < kSubSlots; ++tried) {

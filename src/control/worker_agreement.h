@@ -7,6 +7,7 @@
 
 #include "collective/agreement.h"
 #include "control/deadlock.h"
+#include "control/fault.h"
 #include "control/segment.h"
 
 namespace tutti {
@@ -25,11 +26,13 @@ RemoteVerdict decode_remote_verdict(Reader& in);
 /// complete advances the communicator's round (one atomic word): the verdict falls once. Across nodes the leaders do it.
 class WorkerAgreement final : public Agreement {
  public:
-  WorkerAgreement(Segment& segment, int worker, WaitPolicy policy, Recorder& recorder) : segment_(segment), worker_(worker), policy_(policy), recorder_(recorder) {}
+  WorkerAgreement(Segment& segment, int worker, WaitPolicy policy, Recorder& recorder, const Faults& faults)
+      : segment_(segment), worker_(worker), policy_(policy), recorder_(recorder), faults_(faults) {}
   void begin_command(uint64_t seq);
 
   CollectiveId next_id(CommKey key) override;
   std::vector<Arrival> agree(Arrival mine) override;
+  void moves() override { faults_.at(Fault::Where::kTransfer, seq_); }
   void ends(bool well) override { recorder_.end_collective(well ? Record::State::kDone : Record::State::kFailed); }
   void decline(const CollectiveId& id) override;
   [[noreturn]] void broken(const std::string& why) override;
@@ -48,6 +51,7 @@ class WorkerAgreement final : public Agreement {
   int worker_;
   WaitPolicy policy_;
   Recorder& recorder_;
+  const Faults& faults_;
   uint64_t seq_ = 0;
   int next_slot_ = 0;
   std::shared_ptr<std::bitset<kSubSlots>> slots_ = std::make_shared<std::bitset<kSubSlots>>();  // taken in this command

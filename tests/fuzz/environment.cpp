@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "control/fault.h"
 #include "core/env.h"
 #include "tutti/dtype.h"
 #include "tutti/error.h"
@@ -16,6 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (value < -3 || value > 1000) std::abort();
   } catch (const tutti::UsageError& error) {
     if (!std::strstr(error.what(), "TUTTI_FUZZ")) std::abort();
+  }
+  try {
+    tutti::parse_faults(text);
+  } catch (const tutti::UsageError& error) {
+    if (!std::strstr(error.what(), "TUTTI_FAULT")) std::abort();
   }
   try {
     if (to_string(tutti::parse_dtype(text)).empty()) std::abort();

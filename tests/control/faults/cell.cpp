@@ -1,0 +1,89 @@
+// One cell of the fault matrix: cell KIND FAULT WHO WHEN. What happens goes to stdout; matrix.py knows what should.
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "tutti/tutti.h"
+
+namespace {
+
+using namespace tutti;
+using namespace std::chrono_literals;
+
+constexpr int kWorkers = 4;
+
+void sum(int64_t count) {
+  const auto src = Tensor::full<float>({count}, 1), dst = Tensor::full<float>({count}, 0);
+  worker::world().allreduce(src, dst);
+  for (float x : dst.values<float>())
+    if (x != static_cast<float>(worker::count())) throw std::logic_error("a wrong sum");
+}
+
+void strike(const std::string& fault, const Function& module_function) {
+  if (fault == "throw") throw std::runtime_error("told to throw");
+  if (fault == "throw_int") throw 42;  // NOLINT: on purpose
+  if (fault == "module") module_function(List{Value(5)});
+  if (fault == "exit") std::exit(3);
+  if (fault == "segv") std::raise(SIGSEGV);
+  if (fault == "kill") std::raise(SIGKILL);
+  while (fault == "loop") std::this_thread::sleep_for(1ms);
+}
+
+const bool registered[] = {
+    register_global_func("cell.good", [] { sum(1000); }),
+    // who: a worker, or all (-1); when: before or after the collective ("inside" comes from TUTTI_FAULT)
+    register_global_func("cell.run", [](const std::string& fault, int who, const std::string& when, const Function& module_function) {
+      const bool it_is_me = who < 0 || who == worker::id();
+      if (when == "after") sum(500);
+      if (it_is_me && when == "before") strike(fault, module_function);
+      if (it_is_me && fault == "mismatch") sum(100 + worker::id());
+      else if (!it_is_me || fault != "skip") sum(50);
+      if (it_is_me && when == "after") strike(fault, module_function);
+    }),
+};
+
+Session make(const std::string& kind) {
+  if (kind == "thread") return ThreadedSession(kWorkers);
+  if (kind == "process") return ProcessSession(kWorkers);
+  return Session::create({.num_workers = kWorkers});
+}
+
+void show_that_it_works(Session& s, const char* whose) {
+  s.get_global_func("cell.good")();
+  s.sync_all(20s);
+  std::printf("%s works\n", whose);
+}
+
+int controller(int, char** argv) {
+  const std::string kind = argv[1], fault = argv[2], when = argv[4];
+  Session s = make(kind);
+  DRef module_function = s.load_vm_module(TUTTI_TEST_MODULES "/rows.so")["length"];
+  show_that_it_works(s, "the session");
+  std::fflush(stdout);
+  s.get_global_func("cell.run")(fault, std::atoi(argv[3]), when, module_function);
+  try {
+    s.sync_all(fault == "loop" ? 500ms : 20s);
+    std::printf("nothing was raised\n");
+  } catch (const TransportError& error) {
+    std::printf("TransportError: %s\n", error.what());
+    if (kind != "process") throw;
+    Session next = make(kind);
+    show_that_it_works(next, "the next session");
+    return 0;
+  } catch (const RemoteError& error) {
+    std::printf("RemoteError: %s\n", error.what());
+  } catch (const TimeoutError& error) {
+    std::printf("TimeoutError: %s\n", error.what());
+    return 0;  // the end of the session decides
+  }
+  show_that_it_works(s, "the session after it");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return argc == 5 ? run(argc, argv, controller) : 2; }

@@ -1,0 +1,77 @@
+// Whether what worker processes hold - descriptors, threads, mappings, memory - ends where it began.
+#pragma once
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <mutex>
+
+#include "support/session_kinds.h"
+
+namespace tutti_test {
+
+inline int entries(const char* path) {
+  DIR* dir = opendir(path);
+  int n = 0;
+  while (readdir(dir)) ++n;
+  closedir(dir);
+  return n;
+}
+
+inline int64_t resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::atoll(line.c_str() + 6);
+  return 0;
+}
+
+inline int tutti_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int n = 0;
+  for (std::string line; std::getline(maps, line);) n += line.find("tutti") != std::string::npos;
+  return n;
+}
+
+/// What each worker's process has: descriptors, threads, mappings of ours, resident KiB.
+inline const bool usage_registered = tutti::register_global_func("soak.usage", [] {
+  static std::mutex mutex;  // workers that are threads would count each other's open folders
+  std::lock_guard lock(mutex);
+  return tutti::Shape{entries("/proc/self/fd"), entries("/proc/self/task"), tutti_mappings(), resident_kib()};
+});
+inline constexpr size_t kKib = 3;
+
+inline std::vector<tutti::Shape> usage_of(tutti::Session& s) {
+  s.sync_all();
+  tutti::DRef usage = s.get_global_func("soak.usage")();
+  std::vector<tutti::Shape> all;
+  for (int w = 0; w < s.num_workers(); ++w) all.push_back(usage.debug_get_from_remote(w).as<tutti::Shape>());
+  return all;
+}
+
+/// Runs `once` a few times to warm up, then n times; nothing may have grown, on any worker. Resident memory goes up and down by some
+/// MiB with how far the controller runs ahead (the pools of MPI and malloc): a leak lifts the least of the later rounds over the
+/// most before.
+template <class Once, class Look>
+void expect_steady(int n, int warm_up, Once once, Look look) {
+  std::vector<tutti::Shape> before, after;
+  for (int i = 0; i < warm_up; ++i) {
+    once();
+    auto now = look();
+    for (size_t w = 0; w < before.size(); ++w) now[w][kKib] = std::max(now[w][kKib], before[w][kKib]);
+    before = std::move(now);
+  }
+  const int looks = std::min(n, 10);
+  for (int i = 0; i < looks; ++i) {
+    for (int k = i * n / looks; k < (i + 1) * n / looks; ++k) once();
+    auto now = look();
+    for (size_t w = 0; w < after.size(); ++w) now[w][kKib] = std::min(now[w][kKib], after[w][kKib]);
+    if (i >= looks / 2) after = std::move(now);
+  }
+  for (size_t w = 0; w < before.size(); ++w) {
+    for (size_t i = 0; i < kKib; ++i) EXPECT_EQ(after[w][i], before[w][i]) << "worker " << w << ", number " << i;
+    EXPECT_LE(after[w][kKib], before[w][kKib] + 4096) << "worker " << w << ", " << n << " rounds";
+  }
+}
+
+}  // namespace tutti_test
