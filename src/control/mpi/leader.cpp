@@ -1,12 +1,16 @@
 #include "control/mpi/leader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "collective/mpi/mpi_handles.h"
 #include "control/exit_codes.h"
 #include "control/deadlock.h"
+#include "control/channel.h"
 #include "control/failures.h"
 #include "control/mpi/mpi_job.h"
+#include "core/env.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -22,7 +26,7 @@ constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may
 
 }  // namespace
 
-Leader::Leader(Segment& segment, int node, MPI_Comm control)
+Leader::Leader(Segment& segment, int node, MPI_Comm control, std::chrono::seconds heartbeat)
     : segment_(segment),
       node_(node),
       is_root_(node == 0),
@@ -34,6 +38,10 @@ Leader::Leader(Segment& segment, int node, MPI_Comm control)
   if (!is_root_) parent_ = segment.layout().leader_of(node & (node - 1));
   for (int bit = 1; bit < num_nodes && (node & bit) == 0; bit <<= 1)
     if ((node | bit) < num_nodes) children_.push_back({.rank = segment.layout().leader_of(node | bit)});
+  std::vector<int> neighbours;
+  if (!is_root_) neighbours.push_back(parent_);
+  for (const Child& child : children_) neighbours.push_back(child.rank);
+  heartbeat_.emplace(heartbeat, std::move(neighbours), Clock::now());
   for (int32_t worker : segment.workers()) replies_.push_back(segment.replies(worker));
   if (is_root_) verdicts_ = std::make_unique<Verdicts>();
   thread_ = std::thread([this] { run(); });
@@ -92,16 +100,54 @@ void Leader::run() try {
       bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     }
   }
+  if (!abandoned_.load()) say_good_bye();
 } catch (const std::exception& error) {
-  failure_ = error.what();
+  lose(error.what());
+}
+
+/// Neighbours that are silent from now on are not lost.
+void Leader::say_good_bye() {
+  for (int rank : heartbeat_->neighbours()) send(rank, Kind::kBye, {});
+  for (const auto end = Clock::now() + kGrace; !sending_.empty() && Clock::now() < end; yield_cpu()) complete_sends();
+}
+
+/// A part of the job is out of reach, and what is left can't go on: MPI has no way to leave the lost ranks out. Everyone is told why;
+/// what does not end by itself is ended.
+void Leader::lose(const std::string& why) {
+  failure_ = why;
   failed_.store(true);
-  log(LogLevel::kError, "control plane: {}", error.what());
-  segment_.abandon(error.what());
-  if (!is_root_) abort_job(kExitUncaught);  // the control plane itself is lost: nobody could be told
+  segment_.abandon(why);
+  try {
+    Writer body;
+    body.text(why);
+    for (int rank : heartbeat_->neighbours()) send(rank, Kind::kLost, body.bytes());
+    for (const auto end = Clock::now() + kGrace; !sending_.empty() && Clock::now() < end; yield_cpu()) complete_sends();
+  } catch (const std::exception& error) {
+    log(LogLevel::kInfo, "control plane: {}", error.what());
+  }
+  end_node(segment_);
+}
+
+bool Leader::beat() {
+  const auto now = Clock::now();
+  if (const auto silent = heartbeat_->silent(now)) {
+    const auto& layout = segment_.layout();
+    const auto ranks = layout.workers_of(layout.node_of[static_cast<size_t>(silent->rank)]);
+    throw TransportError(fmt::format("rank {} on {} has not been heard from for {:.1f} s: its host or the network is down, or it is stopped (its node has "
+                                     "rank{} {}; TUTTI_HEARTBEAT={} sets the limit, 0: none)",
+                                     silent->rank, silent->host.empty() ? "another host" : silent->host, silent->seconds, ranks.size() > 1 ? "s" : "",
+                                     fmt::join(ranks, ", "), heartbeat_->limit().count()));
+  }
+  if (!heartbeat_->due(now)) return false;
+  Writer body;
+  body.text(host_name());
+  for (int rank : heartbeat_->neighbours()) send(rank, Kind::kBeat, body.bytes());
+  return true;
 }
 
 bool Leader::step() {
   bool worked = receive();
+  worked |= beat();
   worked |= forward_commands();
   worked |= forward_progress();
   worked |= forward_arrivals();
@@ -137,16 +183,17 @@ bool Leader::receive() {
     MPI_Get_count(&status, MPI_BYTE, &size);
     std::vector<std::byte> bytes(static_cast<size_t>(size));
     check_mpi(MPI_Mrecv(bytes.data(), size, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-    handle(bytes);
+    handle(status.MPI_SOURCE, bytes);
     worked = true;
   }
   return worked;
 }
 
-void Leader::handle(std::span<const std::byte> message) {
+void Leader::handle(int from, std::span<const std::byte> message) {
   Reader in(message);
   const auto kind = in.get<Kind>();
   if (in.get<uint64_t>() != segment_.layout().session) return;  // of an earlier session
+  heartbeat_->heard(from, Clock::now());
   const auto body = message.subspan(sizeof(Kind) + sizeof(uint64_t));
   switch (kind) {
     case Kind::kCommands:
@@ -193,6 +240,9 @@ void Leader::handle(std::span<const std::byte> message) {
     case Kind::kDump:
       for (const Child& child : children_) send(child.rank, Kind::kDump, body);
       return write_traces(segment_, decode_trace_dump(in));
+    case Kind::kBeat: return heartbeat_->says_where(from, in.text());
+    case Kind::kBye: return heartbeat_->leaves(from);
+    case Kind::kLost: throw TransportError(in.text());
     case Kind::kState: {
       const auto look = in.get<uint64_t>();
       const auto node = in.get<int32_t>();
@@ -469,7 +519,7 @@ void Leader::send(int rank, Kind kind, std::span<const std::byte> body) {
   message.put(kind);
   message.put(segment_.layout().session);
   message.raw(body.data(), body.size());
-  if (rank == segment_.layout().leader_of(node_)) return handle(message.bytes());  // to ourselves
+  if (rank == segment_.layout().leader_of(node_)) return handle(rank, message.bytes());  // to ourselves
   sending_.push_back({std::move(message.bytes()), MPI_REQUEST_NULL});
   Sending& s = sending_.back();
   check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader),

@@ -14,6 +14,7 @@
 
 #include "collective/agreement.h"
 #include "control/deadlock.h"
+#include "control/mpi/heartbeat.h"
 #include "control/mpi/verdicts.h"
 #include "control/segment.h"
 #include "control/trace_file.h"
@@ -27,7 +28,8 @@ namespace tutti {
 /// that computes starves nobody. The root is the leader of node 0, in the controller's process.
 class Leader {
  public:
-  Leader(Segment& segment, int node, MPI_Comm control);
+  /// `heartbeat`: how long a neighbour may be silent; 0: for ever
+  Leader(Segment& segment, int node, MPI_Comm control, std::chrono::seconds heartbeat);
   ~Leader();
   /// Lets the thread end once everything up to `seq` is finished here and below, and passed on.
   void stop_after(uint64_t seq);
@@ -44,7 +46,7 @@ class Leader {
   void check() const;  ///< @throws TransportError  the thread met an MPI error
 
  private:
-  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch, kLook, kState, kDump };
+  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch, kLook, kState, kDump, kBeat, kBye, kLost };
   struct Child {
     int rank;
     uint64_t finished = 0, consumed = 0;
@@ -64,7 +66,10 @@ class Leader {
   void run();
   bool step();
   bool receive();
-  void handle(std::span<const std::byte> message);
+  void handle(int from, std::span<const std::byte> message);
+  bool beat();
+  void say_good_bye();
+  void lose(const std::string& why);
   bool forward_commands();
   bool forward_replies();
   bool forward_progress();
@@ -88,6 +93,7 @@ class Leader {
   MPI_Comm control_;
   int parent_ = -1;
   std::vector<Child> children_;
+  std::optional<Heartbeat> heartbeat_;
   ByteRing ring_;
   std::vector<ByteRing> replies_;
   std::map<int32_t, FrameReader> frames_;  // root: by worker of another node

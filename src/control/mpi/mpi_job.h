@@ -17,6 +17,8 @@ enum class Tag : int { kPool = 1, kSegment = 2, kReady = 3, kLeader = 4 };
 
 /// MPI_Abort, also where MPI itself is stuck.
 [[noreturn]] void abort_job(int code);
+/// The session is lost: says why, ends those ranks of this node that do not end by themselves, and aborts the job.
+[[noreturn]] void end_node(Segment& segment);
 
 /// The ranks of an MPI job as a pool: rank 0 starts sessions on ranks 0..n-1, one at a time; the others sleep.
 class MpiJob {
@@ -46,6 +48,7 @@ class MpiJob {
   bool is_starting() const { return starting_; }  ///< or has failed to: ranks may wait in a session that is none
   void end_if_abandoned(Segment& segment);  ///< MPI_Abort, with what the segment says
   MPI_Comm control() const { return control_.get(); }
+  std::chrono::seconds heartbeat() const { return heartbeat_; }
   void* data() { return &data_raw_; }
 
  private:
@@ -60,6 +63,7 @@ class MpiJob {
   MPI_Comm data_raw_ = MPI_COMM_NULL;
   std::vector<int32_t> node_of_, machine_of_;  // by rank
   bool starting_ = false;
+  std::chrono::seconds heartbeat_{5};
 };
 
 }  // namespace tutti

@@ -54,6 +54,9 @@ void ProcessChannel::give_up(std::string_view why) noexcept {
 }
 
 void ProcessChannel::close() noexcept {
+  if (segment().abandoned() && !worker0_.ends_within(kGrace))
+    log_line(LogLevel::kWarn, fmt::format("the session is over, but for worker 0, which is waited for: {}",
+                                          hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
   if (worker0_.joinable()) worker0_.join();
   try {
     for (size_t i = 0; i < processes_.size(); ++i)

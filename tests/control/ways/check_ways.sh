@@ -45,6 +45,8 @@ for worker in 0 2; do
   expect 124 "waits in barrier #0 of command 2 since .* s for worker $worker" "$mpirun" -n 3 "$ways" stuck_before_barrier mpi $worker
   expect 124 "worker $worker .*computes ways.stuck in command 2" env TUTTI_SHARED_MEMORY=0 "$mpirun" -n 3 "$ways" stuck mpi $worker
 done
+# a leader that is not heard from: another host that is lost, as far as the rest can tell
+expect 1 'rank 2 on .* has not been heard from for' env TUTTI_HEARTBEAT=1 TUTTI_RANKS_PER_NODE=1 "$mpirun" -n 3 "$ways" stopped
 expect 99 'srun --mpi=pmi' env SLURM_STEP_NUM_TASKS=4 "$ways" create
 expect 99 'do not know of each other; tutti is built with' env PMI_SIZE=4 SLURM_STEP_NUM_TASKS=4 "$ways" create  # another library's mpirun
 expect 0 'mpi session of 1' env TUTTI_ALONE=1 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4 SLURM_STEP_NUM_TASKS=4 "$ways" create

@@ -1,5 +1,6 @@
 // What a program does by the name in argv[1]; check_ways.sh looks at exit codes and output.
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -15,6 +16,9 @@ using namespace tutti;
 const bool registered[] = {register_global_func("ways.fail", [] { throw std::runtime_error("told to"); }),
                           register_global_func("ways.stuck", [](int on) {
                             while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                          }),
+                          register_global_func("ways.stopped", [](int on) {
+                            if (worker::id() == on) std::raise(SIGSTOP);
                           }),
                           register_global_func("ways.stuck_before_barrier", [](int on) {  // the others wait for it
                             while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -44,6 +48,11 @@ int controller(int argc, char** argv) {
     Session s = kind == "thread" ? Session(ThreadedSession(3)) : kind == "process" ? Session(ProcessSession(3)) : Session::create();
     s.get_global_func("ways." + what)(argc > 3 ? std::atoi(argv[3]) : 0);
     s.sync_all(std::chrono::milliseconds(300));
+  }
+  if (what == "stopped") {
+    Session s = Session::create();
+    s.get_global_func("ways.stopped")(s.num_workers() - 1);
+    s.sync_all();
   }
   if (what == "drop") {
     Session s = Session::create();
