@@ -28,6 +28,13 @@ class TUTTI_API TimeoutError : public Error {
   using Error::Error;
 };
 
+/// The job is to make room, and the session has been shut down for it (Session::on_preemption). Left to tutti::run it becomes exit code
+/// 75, which schedulers know as "try again later".
+class TUTTI_API Preempted : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A peer or MPI was lost: the session is over.
 class TUTTI_API TransportError : public Error {
  public:

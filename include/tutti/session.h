@@ -177,6 +177,12 @@ class TUTTI_API Session {
   /// Waits for all workers, raises what is unreported (RemoteError), ends the session. Again, or of an empty one: does nothing.
   void shutdown(Timeout timeout = {}, Where where = Where::current());
 
+  /// For jobs that may have to make room. After SIGUSR1 (or what TUTTI_PREEMPT_SIGNAL names) the next call on the session runs `hook`
+  /// first, in its own thread: it may use the session, to save what has to be saved, say. Then the session is shut down and the call
+  /// throws Preempted; nothing of it has been sent. What the hook throws leaves the call instead, and the session lives on. Without a
+  /// hook the signal does nothing. Only under tutti::run; other programs' signals are their own.
+  void on_preemption(std::function<void()> hook);
+
   explicit operator bool() const { return controller_ != nullptr; }
 
  protected:

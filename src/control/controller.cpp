@@ -7,6 +7,7 @@
 
 #include "control/host_array.h"
 #include "control/tensors_inside.h"
+#include "control/signals.h"
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
@@ -51,6 +52,10 @@ class Controller::Turn {
     }
     if (!controller.lost_.empty()) throw TransportError(controller.lost_);
     if (controller.over_) throw UsageError("the session was shut down; make a new one");
+    if (preemption_is_asked_for() && controller.preemption_hook_ && if_taken == IfTaken::kRefuse) {
+      lock_.unlock();
+      controller.preempt();
+    }
   }
 
  private:
@@ -426,6 +431,21 @@ void Controller::debug_set(const DRef& ref, int worker, const Value& value, Wher
   }
   issue(command, where);
   sync_locked(worker, deadline_of({}), where);
+}
+
+void Controller::on_preemption(std::function<void()> hook) {
+  const Turn turn(*this);
+  preemption_hook_ = std::move(hook);
+}
+
+void Controller::preempt() {
+  std::exchange(preemption_hook_, nullptr)();
+  try {
+    shutdown({}, Where::current());
+  } catch (const RemoteError& error) {
+    log(LogLevel::kError, "unreported failure of a session that was preempted: {}", error.what());
+  }
+  throw Preempted("the job is to make room: the session was shut down after its hook had run");
 }
 
 void Controller::shutdown(Timeout timeout, Where where) {

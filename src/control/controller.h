@@ -48,10 +48,12 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void free_register(int64_t id) noexcept;  ///< any thread
   std::string report(std::string_view why); ///< what every worker does; any thread. Empty: the session is over
   void dump_traces(const char* reason);     ///< files of the flight recorders, if TUTTI_TRACE names a folder; any thread
+  void on_preemption(std::function<void()> hook);
   void set_live(bool is_live);              ///< whether report_all may ask it
   static void report_all(std::string_view why);  ///< of all live sessions of this process, to stderr
 
  private:
+  [[noreturn]] void preempt();
   class Turn;
   DRef new_register();
   int64_t register_of(const DRef& ref, const char* what) const;
@@ -95,6 +97,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   Clock::duration limit_;        // a wait of this length writes a hang report
   std::atomic<bool> timed_out_{false};  // the last wait: a worker may be stuck
   uint32_t dumps_ = 0;
+  std::function<void()> preemption_hook_;
   std::mutex look_mutex_;        // the channel is not closed meanwhile
   std::vector<std::string> sites_;
   std::map<std::pair<std::string, uint32_t>, uint32_t> site_ids_;

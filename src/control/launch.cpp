@@ -102,6 +102,9 @@ int run_controller(int argc, char** argv, const std::function<int(int, char**)>&
 } catch (const LauncherError& error) {
   fmt::print(stderr, "[{} pid {}] {}\n", host_name(), getpid(), error.what());
   return kExitSetUpError;
+} catch (const Preempted& error) {
+  fmt::print(stderr, "[rank 0 {}] {}\n", host_name(), error.what());
+  return kExitPreempted;
 } catch (const TimeoutError& error) {
   fmt::print(stderr, "[rank 0 {}] time-out in the controller: {}\n", host_name(), error.what());
   return kExitTimedOut;
@@ -159,12 +162,12 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
       const bool owns_mpi = MpiJob::initialise(&argc, &argv);
       job.start("tutti::run", MPI_COMM_WORLD, owns_mpi);
     }
+    watch_signals(!job.mpi || job.mpi->rank() == 0);
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
     std::exit(kExitSetUpError);
   }
   job.owner = "tutti::run";
-  watch_signals(!job.mpi || job.mpi->rank() == 0);
   int code = 0;
   if (job.mpi && job.mpi->rank() != 0) {
     job.serve();

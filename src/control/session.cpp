@@ -69,6 +69,8 @@ void Session::sync_worker(int worker_id, Timeout timeout, Where where) {
   controller().sync(worker_id, timeout, where);
 }
 void Session::sync_all(Timeout timeout, Where where) { controller().sync(kAllWorkers, timeout, where); }
+void Session::on_preemption(std::function<void()> hook) { controller().on_preemption(std::move(hook)); }
+
 void Session::shutdown(Timeout timeout, Where where) {
   if (controller_) controller_->shutdown(timeout, where);
 }

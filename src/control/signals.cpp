@@ -1,13 +1,16 @@
 #include "control/signals.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
 #include "control/controller.h"
+#include "core/env.h"
 
 namespace tutti {
 namespace {
@@ -19,6 +22,10 @@ void on_signal(int) {
   if (wake_pipe[1] >= 0) [[maybe_unused]] const auto written = write(wake_pipe[1], "", 1);
   errno = saved;
 }
+
+std::atomic<bool> is_preempted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+void on_preemption(int) { is_preempted.store(true, std::memory_order_relaxed); }
 
 void nothing(int) {}  // not SIG_IGN, which programs that a worker starts would inherit
 
@@ -39,8 +46,13 @@ void watch_signals(bool is_controller) {
       char byte;
       while (read(wake_pipe[0], &byte, 1) > 0) detail::Controller::report_all("SIGUSR2");
     }).detach();
-  install(SIGUSR1, nothing);
+  const std::string name = env_string("TUTTI_PREEMPT_SIGNAL").value_or("USR1");
+  if (name != "USR1" && name != "TERM") throw UsageError(fmt::format("TUTTI_PREEMPT_SIGNAL='{}': expected USR1 or TERM", name));
+  install(name == "TERM" ? SIGTERM : SIGUSR1, is_controller ? on_preemption : nothing);
+  install(SIGUSR1, nothing);  // unless it is the one
   install(SIGUSR2, is_controller ? on_signal : nothing);
 }
+
+bool preemption_is_asked_for() { return is_preempted.load(std::memory_order_relaxed); }
 
 }  // namespace tutti

@@ -47,6 +47,26 @@ for worker in 0 2; do
 done
 # a leader that is not heard from: another host that is lost, as far as the rest can tell
 expect 1 'rank 2 on .* has not been heard from for' env TUTTI_HEARTBEAT=1 TUTTI_RANKS_PER_NODE=1 "$mpirun" -n 3 "$ways" stopped
+# asked to make room: the hook runs, the session ends well, and the code says "try again"
+preempted() { # SIGNAL COMMAND...
+  signal=$1
+  shift
+  "$@" >"$out" 2>&1 &
+  pid=$!
+  for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q 'at work' "$out" && break; sleep 0.5; done
+  kill -s "$signal" $pid
+  wait $pid
+  got=$?
+  if [ $got != 75 ] || ! grep -q 'saved on . workers' "$out" || ! grep -q 'the session was shut down after its hook' "$out"; then
+    echo "FAILED: $* preempted by $signal: exit code $got, expected 75"
+    tail -n 30 "$out"
+    bad=1
+  fi
+}
+preempted USR1 "$ways" preempted
+preempted TERM env TUTTI_PREEMPT_SIGNAL=TERM "$ways" preempted
+[ "${mpirun%mpich}" != "$mpirun" ] || preempted USR1 "$mpirun" -n 3 "$ways" preempted  # MPICH's launcher forwards no signals
+expect 99 "TUTTI_PREEMPT_SIGNAL='HUP': expected USR1 or TERM" env TUTTI_PREEMPT_SIGNAL=HUP "$ways" create
 expect 99 'srun --mpi=pmi' env SLURM_STEP_NUM_TASKS=4 "$ways" create
 expect 99 'do not know of each other; tutti is built with' env PMI_SIZE=4 SLURM_STEP_NUM_TASKS=4 "$ways" create  # another library's mpirun
 expect 0 'mpi session of 1' env TUTTI_ALONE=1 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4 SLURM_STEP_NUM_TASKS=4 "$ways" create

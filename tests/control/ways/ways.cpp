@@ -49,6 +49,14 @@ int controller(int argc, char** argv) {
     s.get_global_func("ways." + what)(argc > 3 ? std::atoi(argv[3]) : 0);
     s.sync_all(std::chrono::milliseconds(300));
   }
+  if (what == "preempted") {  // works until it is asked to make room
+    Session s = Session::create();
+    auto size = s.get_global_func("runtime.disco.world_size");
+    s.on_preemption([&] { std::printf("saved on %ld workers\n", static_cast<long>(size().debug_get_from_remote(s.num_workers() - 1).as<int64_t>())); });
+    std::printf("at work\n");
+    std::fflush(stdout);
+    for (;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) size(), s.sync_all();
+  }
   if (what == "stopped") {
     Session s = Session::create();
     s.get_global_func("ways.stopped")(s.num_workers() - 1);
