@@ -33,9 +33,10 @@ Recorder::Words& Recorder::start(uint64_t& number) {
   return records_[number % kRecords];
 }
 
-void Recorder::begin_command(uint64_t seq, Action action) {
+void Recorder::begin_command(uint64_t seq, Action action, bool at_once) {
+  if (paused_) return;
   auto& words = start(command_);
-  put(words[kBegin], ticks());
+  put(words[kBegin], at_once && last_end_ ? last_end_ : ticks());
   put(words[kEnd], 0);
   put(words[kSeq], seq);
   put(words[kKind], pack(Record::What::kCommand, static_cast<uint8_t>(action)));
@@ -44,6 +45,7 @@ void Recorder::begin_command(uint64_t seq, Action action) {
 }
 
 void Recorder::name_function(std::string_view name) {
+  if (paused_) return;
   char text[kNameBytes] = {};
   std::memcpy(text, name.data(), std::min(name.size(), kNameBytes - 1));
   uint64_t packed[4];
@@ -54,6 +56,7 @@ void Recorder::name_function(std::string_view name) {
 }
 
 void Recorder::begin_collective(const CollectiveId& id, const Signature& s) {
+  if (paused_) return;
   auto& words = start(collective_);
   put(words[kBegin], ticks());
   put(words[kEnd], 0);
@@ -66,13 +69,17 @@ void Recorder::begin_collective(const CollectiveId& id, const Signature& s) {
   count_->store(collective_, std::memory_order_release);
 }
 
-void Recorder::agreed() { put(records_[collective_ % kRecords][kAgreed], ticks()); }
+void Recorder::agreed() {
+  if (!paused_) put(records_[collective_ % kRecords][kAgreed], ticks());
+}
 
 void Recorder::end(uint64_t number, Record::State state) {
+  if (paused_) return;
   if (count_->load(std::memory_order_relaxed) - number >= kRecords) return;  // overwritten by its own collectives
   auto& words = records_[number % kRecords];
   put(words[kKind], (get(words[kKind]) & ~kStateMask) | static_cast<uint64_t>(state) << 8);
-  words[kEnd].store(ticks(), std::memory_order_release);
+  last_end_ = ticks();
+  words[kEnd].store(last_end_, std::memory_order_release);
 }
 
 std::optional<Record> Recorder::read(uint64_t number) const {

@@ -47,7 +47,9 @@ class Recorder {
   explicit Recorder(std::byte* memory)
       : count_(reinterpret_cast<std::atomic<uint64_t>*>(memory)), records_(reinterpret_cast<Words*>(memory + 64)) {}
 
-  void begin_command(uint64_t seq, Action action);
+  void pause(bool paused) { paused_ = paused; }  ///< nothing is recorded: to see what it costs
+  /// `at_once`: it followed the last record's end without a wait, so its time is known
+  void begin_command(uint64_t seq, Action action, bool at_once = false);
   void name_function(std::string_view name);  ///< of the command that runs
   void end_command(Record::State state) { end(command_, state); }
   void begin_collective(const CollectiveId& id, const Signature& signature);
@@ -65,6 +67,8 @@ class Recorder {
 
   std::atomic<uint64_t>* count_;
   Words* records_;
+  bool paused_ = false;
+  uint64_t last_end_ = 0;
   uint64_t command_ = 0, collective_ = 0;  // writer's: numbers of what runs
 };
 

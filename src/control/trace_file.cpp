@@ -80,7 +80,7 @@ void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
   const Layout& layout = segment.layout();
   const TickScale scale = segment.tick_scale();
   for (int32_t worker : segment.workers()) {
-    Json json{{"format", "tutti trace 1"},
+    Json json{{"schema", "tutti.trace/1"},
               {"job", fmt::format("{:016x}", layout.job)},
               {"session", layout.session},
               {"dump", dump.number},

@@ -78,8 +78,9 @@ void Worker::serve() try {
       header.controller.ring();  // there is space
       return frame.has_value();
     };
-    while (!wait_until(header.commands, policy_, Clock::now() + std::chrono::hours(1),
-                       [&] { return segment_.abandoned() || arrived(); })) {
+    const bool at_once = !segment_.abandoned() && arrived();
+    while (!at_once && !wait_until(header.commands, policy_, Clock::now() + std::chrono::hours(1),
+                                   [&] { return segment_.abandoned() || arrived(); })) {
     }
     if (segment_.abandoned()) return;
     command_ = {};
@@ -91,7 +92,7 @@ void Worker::serve() try {
       malformed = error.what();
     }
     segment_.slot(id_).current_seq.store(command_.seq, std::memory_order_relaxed);
-    recorder_.begin_command(command_.seq, command_.action);
+    recorder_.begin_command(command_.seq, command_.action, at_once);
     const bool goes_on = execute(malformed);
     if (goes_on) faults_.at(Fault::Where::kChannel, command_.seq);
     recorder_.end_command(state_);

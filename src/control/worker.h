@@ -29,6 +29,7 @@ class Worker {
   const Layout& layout() const { return segment_.layout(); }
   int group_id() const { return id_ / layout().group_size(); }
   Collectives& collectives() { return collectives_; }
+  Recorder& recorder() { return recorder_; }
   Collectives::Members world() const;
   Collectives::Members group() const;
   uint64_t seq() const { return command_.seq; }

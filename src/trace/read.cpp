@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr size_t kMostBytes = size_t{64} << 20;  // a file of 2,048 records is well below one
 constexpr int32_t kMostWorkers = 1 << 20;
-constexpr const char* kFormat = "tutti trace 1";
+constexpr const char* kSchema = "tutti.trace/1";
 
 /// nlohmann converts any number to any other; a file may hold any.
 template <class T>
@@ -62,7 +62,7 @@ Event event_of(const Json& json) {
 
 Session read_text(const std::string& content, const std::string& name) try {
   const Json json = Json::parse(content);
-  if (text(json, "format") != kFormat) throw UsageError(fmt::format("format '{}', expected '{}'", text(json, "format"), kFormat));
+  if (text(json, "schema") != kSchema) throw UsageError(fmt::format("schema '{}', expected '{}'", text(json, "schema"), kSchema));
   Session s{.job = text(json, "job"),
             .number = count(json, "session"),
             .workers = number<int32_t>(json, "workers", 1, kMostWorkers),

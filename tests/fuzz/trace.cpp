@@ -8,7 +8,7 @@
 
 namespace {
 
-const std::string kGood = R"({"format":"tutti trace 1","job":"1f","session":1,"dump":0,"reason":"error","written":1700000000000000900,"worker":1,
+const std::string kGood = R"({"schema":"tutti.trace/1","job":"1f","session":1,"dump":0,"reason":"error","written":1700000000000000900,"worker":1,
 "workers":4,"groups":2,"host":"node7","pid":4711,"finished":4,"records":[
 {"number":1,"command":4,"state":"failed","begin":1700000000000000100,"end":1700000000000000200,"action":"call_packed","function":"f"},
 {"number":2,"command":4,"state":"running","begin":1700000000000000300,"collective":"allreduce","communicator":0,"index":0,"count":9,

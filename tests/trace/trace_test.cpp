@@ -24,7 +24,7 @@ Json collective(int number, int seq, const char* state, const char* what, int co
 }
 
 Json file(int worker, int finished, Json records) {
-  return {{"format", "tutti trace 1"}, {"job", "00ff"}, {"session", 1}, {"dump", 0}, {"reason", "error"}, {"written", 2000000000}, {"worker", worker},
+  return {{"schema", "tutti.trace/1"}, {"job", "00ff"}, {"session", 1}, {"dump", 0}, {"reason", "error"}, {"written", 2000000000}, {"worker", worker},
           {"workers", 3}, {"groups", 1}, {"host", "node7"}, {"pid", 100 + worker}, {"finished", finished}, {"records", std::move(records)}};
 }
 
@@ -107,7 +107,7 @@ TEST(Trace, what_is_no_trace_is_an_error_that_names_the_file) {
     json[key] = std::move(value);
     return message(json.dump());
   };
-  EXPECT_TRUE(has(with("format", "tutti trace 2"), "expected 'tutti trace 1'"));
+  EXPECT_TRUE(has(with("schema", "tutti.trace/2"), "expected 'tutti.trace/1'"));
   EXPECT_TRUE(has(with("worker", 3), "'worker' is 3, expected an integer from 0 to 2"));
   EXPECT_TRUE(has(with("worker", -1), "expected at least 0") || has(with("worker", -1), "expected an integer"));
   EXPECT_TRUE(has(with("workers", 1e300), "expected an integer"));

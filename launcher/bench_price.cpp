@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "bench.h"
+#include "control/recorder.h"
+#include "control/worker.h"
+#include "tutti/interop/mpi.h"
+#include "tutti/tutti.h"
+
+namespace tutti::bench {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+template <class F>
+double seconds(F f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return Seconds(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+const bool registered[] = {
+    register_global_func("bench.two_ints", [](int64_t a, int64_t b) { return a + b; }),
+    register_global_func("bench.recorder", [](bool on) { Worker::current()->recorder().pause(!on); }),
+    // microseconds of one allreduce of n floats, ours and MPI's own in turns
+    register_global_func("bench.allreduce", [](int64_t n, int64_t times, bool raw) {
+      const auto src = Tensor::full<float>({n}, 1), dst = Tensor::full<float>({n}, 0);
+      const Comm all = worker::world();
+      const MPI_Comm comm = raw ? interop::communicator(all) : MPI_COMM_NULL;
+      all.barrier();
+      const double took = seconds([&] {
+        for (int64_t i = 0; i < times; ++i) {
+          if (raw) MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
+          else all.allreduce(src, dst);
+        }
+      });
+      for (float x : dst.values<float>())
+        if (x != static_cast<float>(worker::count())) throw std::runtime_error("a wrong sum");
+      return took / static_cast<double>(times) * 1e6;
+    }),
+};
+
+double recorder_ns() {
+  struct Memory {
+    alignas(64) std::byte bytes[Recorder::kBytes];
+  };
+  const auto memory = std::make_unique<Memory>();
+  Recorder recorder(memory->bytes);
+  constexpr int kTimes = 1000000;
+  return seconds([&] {
+           for (uint64_t i = 0; i < kTimes; ++i) {
+             recorder.begin_command(i, Action::kCallPacked, true);
+             recorder.name_function("a.function.of.some.name");
+             recorder.end_command(Record::State::kDone);
+           }
+         }) / kTimes * 1e9;
+}
+
+double calls_per_second(Session& s) {
+  auto f = s.get_global_func("bench.two_ints");
+  constexpr int kCalls = 200000;
+  return kCalls / seconds([&] {
+           for (int i = 0; i < kCalls; ++i) f(i, 1);
+           s.sync_all();
+         });
+}
+
+double allreduce_us(Session& s, int64_t n, bool raw) {
+  const int64_t times = n < 1000 ? 2000 : 500;
+  DRef took = s.get_global_func("bench.allreduce")(n, times, raw);
+  double slowest = 0;
+  for (int w = 0; w < s.num_workers(); ++w) slowest = std::max(slowest, took.debug_get_from_remote(w).as<double>());
+  return slowest;
+}
+
+/// Medians of what both give in turns.
+template <class A, class B>
+std::pair<double, double> paired(A a, B b) {
+  std::vector<double> as, bs;
+  a(), b();
+  for (int i = 0; i < 9; ++i) as.push_back(a()), bs.push_back(b());
+  return {median(as), median(bs)};
+}
+
+int controller(int, char**) {
+  Session s = Session::create();
+  fmt::print("what failure handling costs while nothing fails; {} workers, medians of 9 paired runs\n", s.num_workers());
+  fmt::print("  {:<48} {:>12.1f} ns a command\n", "flight recorder alone", median({recorder_ns(), recorder_ns(), recorder_ns()}));
+  auto with_recorder = [&](bool on, auto measure) {
+    s.get_global_func("bench.recorder")(on);
+    s.sync_all();
+    return measure();
+  };
+  auto row = [](const std::string& what, double ours, double theirs, const char* unit, const char* against) {
+    fmt::print("  {:<48} {:>12.2f} {:<10} {:>12.2f} {:<26} ratio {:.3f}\n", what, ours, unit, theirs, against, ours / theirs);
+  };
+  {
+    const auto [on, off] = paired([&] { return with_recorder(true, [&] { return calls_per_second(s) * 1e-6; }); },
+                                  [&] { return with_recorder(false, [&] { return calls_per_second(s) * 1e-6; }); });
+    row("dispatch with the recorder", on, off, "M calls/s", "without");
+  }
+  for (const char* ccl : {"mpi", "local"}) {
+    if (std::string_view(ccl) == "local" && s.num_workers() > 1 && s.kind() != "mpi") continue;
+    try {
+      s.init_ccl(ccl);
+      s.sync_all();
+    } catch (const RemoteError&) {
+      continue;  // local: of one node only
+    }
+    for (int64_t n : {int64_t{2}, int64_t{16384}}) {
+      const auto [on, off] = paired([&] { return with_recorder(true, [&] { return allreduce_us(s, n, false); }); },
+                                    [&] { return with_recorder(false, [&] { return allreduce_us(s, n, false); }); });
+      row(fmt::format("allreduce of {} B ({}) with the recorder", n * 4, ccl), on, off, "us", "without");
+      s.get_global_func("bench.recorder")(true);
+      const auto [ours, raw] = paired([&] { return allreduce_us(s, n, false); }, [&] { return allreduce_us(s, n, true); });
+      row(fmt::format("allreduce of {} B ({}) with agreement", n * 4, ccl), ours, raw, "us", "MPI_Allreduce alone");
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int price(int argc, char** argv) { return run(argc, argv, controller); }
+
+}  // namespace tutti::bench

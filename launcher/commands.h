@@ -1,0 +1,12 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace tutti::launcher {
+
+void add_trace(CLI::App& app);
+void add_bench(CLI::App& app, int argc, char** argv, int& code);  ///< run by all ranks of a job; `code` is what to exit with
+
+}  // namespace tutti::launcher
