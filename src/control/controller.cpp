@@ -182,6 +182,7 @@ uint64_t Controller::issue(Command& command, Where where) {
     });
   } catch (const TransportError& error) {
     lost_ = error.what();
+    dump_traces("lost");
     throw;
   }
   return command.seq;
@@ -305,9 +306,10 @@ void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point 
       channel_->check_alive();
       if (Clock::now() >= deadline) {
         timed_out_ = true;
+        const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}", host_name(), waited(),
+                                             report("the limit has passed")));
         dump_traces("time-out");
-        throw TimeoutError(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}", host_name(), waited(),
-                                       report("the limit has passed")));
+        throw error;  // NOLINT: a copy
       }
       if (Clock::now() >= next_report) {
         next_report += limit_;
@@ -361,7 +363,7 @@ void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Wher
   for (Reply& reply : std::exchange(consequences_, {}))
     if (!reported(reply.origin)) failures_.push_back({std::move(reply.failure), reply.origin});  // the origin was caught
   if (failures_.empty()) return;
-  dump_traces("error");
+  if (!over_) dump_traces("error");
   std::vector<WorkerFailure> failures;
   for (Pending& pending : std::exchange(failures_, {})) {
     acknowledgements_.push_back(pending.origin);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "control/controller.h"
-#include "core/env.h"
 #include "core/log.h"
 
 namespace tutti::detail {
@@ -23,10 +22,9 @@ Live& live() {
 }  // namespace
 
 void Controller::dump_traces(const char* reason) {
-  const auto folder = env_string("TUTTI_TRACE");
-  if (!folder) return;
+  if (layout_.trace_folder.empty()) return;
   std::lock_guard lock(look_mutex_);
-  if (dumps_ < kMostDumps) channel_->dump({.folder = *folder, .number = dumps_++, .reason = reason});
+  if (dumps_ < kMostDumps) channel_->dump({.number = dumps_++, .reason = reason});
 }
 
 void Controller::set_live(bool is_live) {

@@ -131,6 +131,7 @@ TickScale::TickScale()
     : ticks_(tutti::ticks()), wall_ns_(now_ns<std::chrono::system_clock>()), steady_ns_(now_ns<std::chrono::steady_clock>()) {}
 
 double TickScale::ns_per_tick() const {
+  if (ns_per_tick_ > 0) return ns_per_tick_;
   const uint64_t passed = tutti::ticks() - ticks_;
   return passed ? static_cast<double>(now_ns<std::chrono::steady_clock>() - steady_ns_) / static_cast<double>(passed) : 1.0;
 }

@@ -72,11 +72,13 @@ class Recorder {
   uint64_t command_ = 0, collective_ = 0;  // writer's: numbers of what runs
 };
 
-/// How ticks relate to time: two looks at both clocks.
+/// How ticks relate to time: two looks at both clocks. All times of one scale are in the order of their ticks.
 class TickScale {
  public:
   TickScale();  ///< the first look: now
-  TickScale(uint64_t ticks, int64_t wall_ns, int64_t steady_ns) : ticks_(ticks), wall_ns_(wall_ns), steady_ns_(steady_ns) {}
+  TickScale(uint64_t ticks, int64_t wall_ns, int64_t steady_ns) : ticks_(ticks), wall_ns_(wall_ns), steady_ns_(steady_ns) {
+    ns_per_tick_ = ns_per_tick();
+  }
   double seconds_between(uint64_t begin, uint64_t end) const;
   int64_t wall_ns(uint64_t at) const;  ///< since 1970
 
@@ -88,6 +90,7 @@ class TickScale {
   double ns_per_tick() const;
   uint64_t ticks_;
   int64_t wall_ns_, steady_ns_;
+  double ns_per_tick_ = 0;  // by the second look
 };
 
 }  // namespace tutti

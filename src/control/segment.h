@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,6 +34,9 @@ struct Layout {
   int num_nodes() const;
   std::vector<int32_t> workers_of(int node) const;
   int leader_of(int node) const { return workers_of(node).front(); }
+  int32_t heartbeat = 0;         ///< seconds that a neighbour may be silent; 0: for ever
+  std::string trace_folder;      ///< where flight recorders are written to; empty: nowhere
+
   static Layout one_node(int num_workers, int num_groups);  ///< of a new session
 };
 void encode(Writer& out, const Layout& layout);

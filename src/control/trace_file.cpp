@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "control/worker_state.h"
-#include "core/env.h"
 #include "core/handle.h"
 #include "core/log.h"
 
@@ -49,28 +48,29 @@ Json to_json(const Record& r, const TickScale& scale) {
 
 void write_file(const std::string& path, const std::string& text) {
   const std::string part = path + ".part";
-  const Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));  // not one that somebody else has put there
   if (!file) throw SystemError(fmt::format("{}: {}", part, std::strerror(errno)));
-  for (std::string_view rest = text; !rest.empty();) {
+  bool is_written = true;
+  for (std::string_view rest = text; is_written && !rest.empty();) {
     const ssize_t n = ::write(file.get(), rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw SystemError(fmt::format("{}: {}", part, std::strerror(errno)));
-    rest.remove_prefix(static_cast<size_t>(n));
+    if (n > 0) rest.remove_prefix(static_cast<size_t>(n));
+    else is_written = n < 0 && errno == EINTR;
   }
-  if (::rename(part.c_str(), path.c_str()) != 0) throw SystemError(fmt::format("{}: {}", path, std::strerror(errno)));
+  if (is_written && ::fsync(file.get()) == 0 && ::rename(part.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  ::unlink(part.c_str());
+  throw SystemError(fmt::format("{}: {}", path, std::strerror(error)));
 }
 
 }  // namespace
 
 void encode(Writer& out, const TraceDump& dump) {
-  out.text(dump.folder);
   out.put(dump.number);
   out.text(dump.reason);
 }
 
 TraceDump decode_trace_dump(Reader& in) {
   TraceDump dump;
-  dump.folder = in.text();
   dump.number = in.get<uint32_t>();
   dump.reason = in.text();
   return dump;
@@ -78,6 +78,7 @@ TraceDump decode_trace_dump(Reader& in) {
 
 void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
   const Layout& layout = segment.layout();
+  if (layout.trace_folder.empty()) return;
   const TickScale scale = segment.tick_scale();
   for (int32_t worker : segment.workers()) {
     Json json{{"schema", "tutti.trace/1"},
@@ -94,15 +95,41 @@ void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
               {"finished", segment.slot(worker).finished_seq.load()},
               {"records", Json::array()}};
     for (const Record& record : segment.recorder(worker).read()) json["records"].push_back(to_json(record, scale));
-    write_file(fmt::format("{}/tutti-{:016x}-{}-{}-worker-{}.json", dump.folder, layout.job, layout.session, dump.number, worker),
+    write_file(fmt::format("{}/tutti-{:016x}-{}-{}-worker-{}.json", layout.trace_folder, layout.job, layout.session, dump.number, worker),
                json.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 } catch (const std::exception& error) {
   log(LogLevel::kWarn, "TUTTI_TRACE: {}", error.what());
 }
 
-void write_last_traces(Segment& segment) noexcept {
-  if (const auto folder = env_string("TUTTI_TRACE")) write_traces(segment, {.folder = *folder, .number = kMostDumps, .reason = "lost"});
+TraceWriter::~TraceWriter() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+    wakes_.notify_one();
+  }
+  thread_.join();
+}
+
+void TraceWriter::write(TraceDump dump) {
+  std::lock_guard lock(mutex_);
+  dumps_.push_back(std::move(dump));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  wakes_.notify_one();
+}
+
+void TraceWriter::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wakes_.wait(lock, [&] { return ends_ || !dumps_.empty(); });
+    if (dumps_.empty()) return;
+    const TraceDump dump = std::move(dumps_.front());
+    dumps_.pop_front();
+    lock.unlock();
+    write_traces(segment_, dump);
+    lock.lock();
+  }
 }
 
 }  // namespace tutti

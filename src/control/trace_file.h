@@ -1,6 +1,10 @@
 #pragma once
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "control/segment.h"
 
@@ -9,17 +13,30 @@ namespace tutti {
 /// Files of the flight recorders: one JSON file a worker and dump, `tutti-JOB-SESSION-DUMP-worker-ID.json`, mode 0600. What is in
 /// them: docs/formats.md.
 struct TraceDump {
-  std::string folder;
   uint32_t number = 0;    ///< of that session, from 0
   std::string reason;     ///< "error", "time-out", "SIGUSR2", "shutdown", "lost"
 };
 void encode(Writer& out, const TraceDump& dump);
 TraceDump decode_trace_dump(Reader& in);
 
-/// Writes what the workers of this node did. Errors are logged: a full disk ends no session.
+/// Writes what the workers of this node did into the folder that the layout names, if it does. Errors are logged: a full disk ends no session.
 void write_traces(Segment& segment, const TraceDump& dump) noexcept;
-/// The same when the session is lost and the controller out of reach: into the folder that TUTTI_TRACE names here, if it does.
-void write_last_traces(Segment& segment) noexcept;
+/// Does it in a thread of its own: folders can be slow, and who asks is in a hurry.
+class TraceWriter {
+ public:
+  explicit TraceWriter(Segment& segment) : segment_(segment) {}
+  ~TraceWriter();  ///< once all that was asked for is written
+  void write(TraceDump dump);
+
+ private:
+  void run();
+  Segment& segment_;
+  std::mutex mutex_;
+  std::condition_variable wakes_;
+  std::deque<TraceDump> dumps_;
+  bool ends_ = false;
+  std::thread thread_;  // from the first dump on
+};
 
 inline constexpr uint32_t kMostDumps = 100;  ///< of a session that fails again and again; the last ones have this number
 

@@ -129,9 +129,8 @@ std::vector<Frame> frames_at(uintptr_t address) {
   static std::mutex mutex;
   static auto& known = *new std::map<uintptr_t, std::vector<Frame>>;
   std::lock_guard lock(mutex);
-  auto [it, is_new] = known.try_emplace(address);
-  if (is_new) it->second = look_up(address);
-  return it->second;
+  const auto it = known.find(address);
+  return it != known.end() ? it->second : known.emplace(address, look_up(address)).first->second;
 }
 
 }  // namespace tutti

@@ -74,7 +74,7 @@ TracebackEnd::~TracebackEnd() { stack.end = outer_; }
 
 void forget_traceback() { stack.count = 0; }
 
-std::string take_traceback() {
+std::string take_traceback() noexcept try {
   std::vector<Frame> frames;
   for (size_t i = 0; i < stack.count; ++i)
     for (Frame& frame : frames_at(stack.addresses[i])) frames.push_back(std::move(frame));
@@ -93,6 +93,8 @@ std::string take_traceback() {
   }
   if (last > first + kMostLines) text += fmt::format("\n    and {} more", last - first - kMostLines);
   return text;
+} catch (const std::exception&) {  // no memory, say: what was thrown is told without
+  return {};
 }
 
 }  // namespace tutti

@@ -36,7 +36,7 @@ template <class F>
 
 /// Of the last exception out of traced() on this thread: a line a frame, the innermost first, "  my_f(int) at my.cpp:42". Empty when
 /// none is known. Reads debug information where there is any (the first time: some ms).
-std::string take_traceback();
+std::string take_traceback() noexcept;
 void forget_traceback();
 
 }  // namespace tutti

@@ -84,37 +84,45 @@ Session read_text(const std::string& content, const std::string& name) try {
   throw UsageError(fmt::format("{} is no trace of tutti: {}", name, error.what()));
 }
 
-std::vector<Session> read_folder(const std::string& folder) {
+namespace {
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw SystemError(fmt::format("{}: {}", path, std::strerror(errno)));
+  if (std::filesystem::file_size(path) > kMostBytes) throw UsageError(fmt::format("{} is larger than {} bytes: no trace", path, kMostBytes));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Dumps of a worker may come in any order: what has ended is known better than what ran, the last state is the last one's.
+void merge(Session& into, Session& part) {
+  if (std::find(into.reasons.begin(), into.reasons.end(), part.reasons.front()) == into.reasons.end()) into.reasons.push_back(part.reasons.front());
+  auto& [id, from] = *part.by_worker.begin();
+  Worker& to = into.by_worker[id];
+  if (from.written >= to.written) to.host = from.host, to.pid = from.pid, to.finished = from.finished, to.written = from.written;
+  for (auto& [number, event] : from.events)
+    if (auto [it, is_new] = to.events.try_emplace(number, event); !is_new && event.end) it->second = std::move(event);
+}
+
+}  // namespace
+
+std::vector<Session> read_folder(const std::string& folder, std::vector<std::string>& problems) {
   std::vector<std::string> paths;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
     if (const std::string name = entry.path().filename(); name.starts_with("tutti-") && name.ends_with(".json")) paths.push_back(entry.path());
   if (error) throw SystemError(fmt::format("{}: {}", folder, error.message()));
   if (paths.empty()) throw UsageError(fmt::format("{} holds no traces (tutti-*.json); run the program with TUTTI_TRACE={}", folder, folder));
-  std::vector<Session> parts;
-  for (const std::string& path : paths) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw SystemError(fmt::format("{}: {}", path, std::strerror(errno)));
-    if (std::filesystem::file_size(path) > kMostBytes) throw UsageError(fmt::format("{} is larger than {} bytes: no trace", path, kMostBytes));
-    parts.push_back(read_text({std::istreambuf_iterator<char>(file), {}}, path));
-  }
-  // dumps of a worker in the order of their writing: the later one knows more of an event
-  std::stable_sort(parts.begin(), parts.end(), [](const Session& a, const Session& b) {
-    return a.by_worker.begin()->second.written < b.by_worker.begin()->second.written;
-  });
+  std::sort(paths.begin(), paths.end());
   std::vector<Session> sessions;
-  for (Session& part : parts) {
-    auto it = std::find_if(sessions.begin(), sessions.end(), [&](const Session& s) { return s.job == part.job && s.number == part.number && s.workers == part.workers; });
-    if (it == sessions.end()) {
-      sessions.push_back(std::move(part));
-      continue;
+  for (const std::string& path : paths) try {
+      Session part = read_text(content_of(path), path);
+      auto it = std::find_if(sessions.begin(), sessions.end(), [&](const Session& s) { return s.job == part.job && s.number == part.number && s.workers == part.workers; });
+      if (it == sessions.end()) sessions.push_back(std::move(part));
+      else merge(*it, part);
+    } catch (const std::exception& failure) {
+      problems.emplace_back(failure.what());
     }
-    if (std::find(it->reasons.begin(), it->reasons.end(), part.reasons.front()) == it->reasons.end()) it->reasons.push_back(part.reasons.front());
-    auto& [id, from] = *part.by_worker.begin();
-    Worker& to = it->by_worker[id];
-    to.host = from.host, to.pid = from.pid, to.finished = from.finished, to.written = from.written;
-    for (auto& [number, event] : from.events) to.events.insert_or_assign(number, std::move(event));
-  }
+  if (sessions.empty()) throw UsageError(fmt::format("{} holds no traces that can be read: {}", folder, problems.front()));
   return sessions;
 }
 

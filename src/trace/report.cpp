@@ -72,14 +72,11 @@ std::string behind(const Session& s) {
   std::string text;
   for (const auto& [id, worker] : s.by_worker) {
     const auto running = std::find_if(worker.events.rbegin(), worker.events.rend(), [](const auto& entry) { return entry.second.state == "running"; });
-    if (worker.finished == most && running == worker.events.rend()) continue;
-    std::string what = "idle";
-    if (running != worker.events.rend()) {
-      const Event& e = running->second;
-      what = e.is_collective ? fmt::format("{} {} #{} of command {}", e.agreed ? "moves data in" : "waits in", e.what, e.index, e.command)
-                             : fmt::format("runs {} in command {}", e.what, e.command);
-      what += fmt::format(" since {:.3f} s", seconds(e.begin, worker.written));
-    }
+    if (running == worker.events.rend()) continue;  // files are written at different moments: having finished less says nothing
+    const Event& e = running->second;
+    std::string what = e.is_collective ? fmt::format("{} {} #{} of command {}", e.agreed ? "moves data in" : "waits in", e.what, e.index, e.command)
+                           : fmt::format("runs {} in command {}", e.what, e.command);
+    what += fmt::format(" since {:.3f} s", seconds(e.begin, worker.written));
     text += fmt::format("  worker {} ({} pid {}) {}; it has finished command {}{}\n", id, worker.host, worker.pid, what, worker.finished,
                         worker.finished < most ? fmt::format(", {} behind the first", most - worker.finished) : "");
   }

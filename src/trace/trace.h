@@ -39,9 +39,9 @@ struct Session {
   std::map<int32_t, Worker> by_worker;
 };
 
-/// All `tutti-*.json` files of a folder, dumps of a session merged. A file that is none is an error that names it.
-/// @throws UsageError, SystemError
-std::vector<Session> read_folder(const std::string& folder);
+/// All `tutti-*.json` files of a folder, dumps of a session merged. Files that can't be read, or are no traces, are told in `problems`.
+/// @throws UsageError, SystemError  no trace at all
+std::vector<Session> read_folder(const std::string& folder, std::vector<std::string>& problems);
 Session read_text(const std::string& content, const std::string& name);  ///< one file.  @throws UsageError
 
 /// What happened, in words: the first failing command, who is behind, collectives that do not fit together or lack members.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "support/session_kinds.h"
@@ -25,8 +26,8 @@ const bool registered = [] {
     const auto mine = Tensor::full<float>({worker::id() == 0 ? 10 : 20}, 1);
     worker::world().allreduce(mine, mine);
   });
-  register_global_func("trace.sleeps", [](int on, int ms) {
-    if (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  register_global_func("trace.waits_for", [](int on, const std::string& file) {
+    for (int i = 0; worker::id() == on && i < 400 && !std::filesystem::exists(file); ++i) std::this_thread::sleep_for(50ms);
     worker::world().barrier();
   });
   return true;
@@ -51,6 +52,16 @@ struct Folder {
   }
 };
 
+std::vector<trace::Session> read(const Folder& folder) {
+  std::vector<std::string> problems;
+  auto sessions = trace::read_folder(folder.path, problems);
+  EXPECT_TRUE(problems.empty()) << problems.front();
+  for (const auto& session : sessions)
+    for (const auto& [id, worker] : session.by_worker)
+      for (const auto& [number, e] : worker.events) EXPECT_TRUE(!e.end || *e.end >= e.begin) << e.what;
+  return sessions;
+}
+
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
@@ -71,7 +82,7 @@ TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
     ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600u) << entry.path();
   }
-  const auto sessions = trace::read_folder(folder.path);
+  const auto sessions = read(folder);
   ASSERT_EQ(sessions.size(), 1u);
   EXPECT_EQ(std::ssize(sessions[0].by_worker), workers());
   const std::string text = trace::report(sessions[0]);
@@ -88,16 +99,17 @@ TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
 TEST(TraceFiles, a_time_out_and_a_signal_are_told) {
   Folder folder;
   Session s = make_session();
-  s.get_global_func("trace.sleeps")(0, 600);
+  s.get_global_func("trace.waits_for")(0, folder.path + "/go");
   EXPECT_THROW(s.sync_all(100ms), TimeoutError);
   raise(SIGUSR2);
   for (int i = 0; i < 100 && folder.files() < 2 * workers(); ++i) std::this_thread::sleep_for(50ms);
-  s.sync_all();
-  const auto sessions = trace::read_folder(folder.path);
+  const auto sessions = read(folder);
   ASSERT_EQ(sessions.size(), 1u);
   const std::string text = trace::report(sessions[0]);
   EXPECT_TRUE(has(text, "written on time-out, SIGUSR2\n")) << text;
-  EXPECT_TRUE(has(text, workers() > 1 ? " waits in barrier #0 of command 2 since " : " runs trace.sleeps in command 2 since ")) << text;
+  std::ofstream(folder.path + "/go").flush();
+  s.sync_all();
+  EXPECT_TRUE(has(text, workers() > 1 ? " waits in barrier #0 of command 2 since " : " runs trace.waits_for in command 2 since ")) << text;
 }
 
 TEST(TraceFiles, a_folder_that_is_none_is_said_and_ends_nothing) {
@@ -119,6 +131,7 @@ TEST(TraceFiles, a_session_that_fails_for_ever_does_not_fill_the_disk) {
     EXPECT_THROW(s.sync_all(), RemoteError);
   }
   EXPECT_LE(folder.files(), 100 * workers());
+  EXPECT_GE(folder.files(), workers());
 }
 
 }  // namespace

@@ -118,8 +118,9 @@ TEST(Trace, what_is_no_trace_is_an_error_that_names_the_file) {
 }
 
 TEST(Trace, a_folder_without_traces_is_an_error) {
-  EXPECT_THROW(trace::read_folder("/nonexistent"), SystemError);
-  EXPECT_THROW(trace::read_folder("/proc/self/task"), UsageError);
+  std::vector<std::string> problems;
+  EXPECT_THROW(trace::read_folder("/nonexistent", problems), SystemError);
+  EXPECT_THROW(trace::read_folder("/proc/self/task", problems), UsageError);
 }
 
 }  // namespace

@@ -26,11 +26,12 @@ constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may
 
 }  // namespace
 
-Leader::Leader(Segment& segment, int node, MPI_Comm control, std::chrono::seconds heartbeat)
+Leader::Leader(Segment& segment, int node, MPI_Comm control)
     : segment_(segment),
       node_(node),
       is_root_(node == 0),
       control_(control),
+      traces_(segment),
       ring_(segment.commands()),
       arrival_versions_(segment.workers().size(), 0) {
   // a binomial tree over the nodes: the parent clears the lowest bit
@@ -41,7 +42,7 @@ Leader::Leader(Segment& segment, int node, MPI_Comm control, std::chrono::second
   std::vector<int> neighbours;
   if (!is_root_) neighbours.push_back(parent_);
   for (const Child& child : children_) neighbours.push_back(child.rank);
-  heartbeat_.emplace(heartbeat, std::move(neighbours), Clock::now());
+  heartbeat_.emplace(std::chrono::seconds(segment.layout().heartbeat), std::move(neighbours), Clock::now());
   for (int32_t worker : segment.workers()) replies_.push_back(segment.replies(worker));
   if (is_root_) verdicts_ = std::make_unique<Verdicts>();
   thread_ = std::thread([this] { run(); });
@@ -128,9 +129,19 @@ void Leader::lose(const std::string& why) {
   end_node(segment_);
 }
 
-bool Leader::beat() {
+/// What a neighbour sends may wait behind data that our workers exchange with its own: on one connection, in order. How long that
+/// takes at 10 MB/s.
+double Leader::data_seconds() {
+  double bytes = 0;
+  for (int32_t worker : segment_.workers())
+    if (const auto last = segment_.recorder(worker).last(Record::What::kCollective); last && last->running() && last->agreed)
+      bytes = std::max(bytes, static_cast<double>(last->signature.count) * last->signature.dtype.bits * last->signature.dtype.lanes / 8);
+  return bytes / 10e6;
+}
+
+void Leader::beat() {
   const auto now = Clock::now();
-  if (const auto silent = heartbeat_->silent(now)) {
+  if (const auto silent = heartbeat_->silent(now); silent && silent->seconds > static_cast<double>(heartbeat_->limit().count()) + data_seconds()) {
     const auto& layout = segment_.layout();
     const auto ranks = layout.workers_of(layout.node_of[static_cast<size_t>(silent->rank)]);
     throw TransportError(fmt::format("rank {} on {} has not been heard from for {:.1f} s: its host or the network is down, or it is stopped (its node has "
@@ -138,16 +149,15 @@ bool Leader::beat() {
                                      silent->rank, silent->host.empty() ? "another host" : silent->host, silent->seconds, ranks.size() > 1 ? "s" : "",
                                      fmt::join(ranks, ", "), heartbeat_->limit().count()));
   }
-  if (!heartbeat_->due(now)) return false;
+  if (!heartbeat_->due(now)) return;
   Writer body;
   body.text(host_name());
   for (int rank : heartbeat_->neighbours()) send(rank, Kind::kBeat, body.bytes());
-  return true;
 }
 
 bool Leader::step() {
   bool worked = receive();
-  worked |= beat();
+  beat();
   worked |= forward_commands();
   worked |= forward_progress();
   worked |= forward_arrivals();
@@ -165,7 +175,7 @@ bool Leader::done() {
     return true;
   }
   const uint64_t seq = stop_seq_.load();
-  if (seq == UINT64_MAX || segment_.least_finished() < seq || !sending_.empty()) return false;
+  if (seq == UINT64_MAX || segment_.least_finished() < seq || !sending_.empty() || !receiving_.empty()) return false;
   for (const Child& child : children_)
     if (child.finished < seq) return false;
   return is_root_ || sent_finished_ >= seq;
@@ -181,10 +191,25 @@ bool Leader::receive() {
     if (!flag) break;
     int size = 0;
     MPI_Get_count(&status, MPI_BYTE, &size);
-    std::vector<std::byte> bytes(static_cast<size_t>(size));
-    check_mpi(MPI_Mrecv(bytes.data(), size, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-    handle(status.MPI_SOURCE, bytes);
-    worked = true;
+    heartbeat_->heard(status.MPI_SOURCE, Clock::now());
+    receiving_.push_back({status.MPI_SOURCE, std::vector<std::byte>(static_cast<size_t>(size)), MPI_REQUEST_NULL});
+    Receiving& r = receiving_.back();
+    check_mpi(MPI_Imrecv(r.bytes.data(), size, MPI_BYTE, &message, &r.request), "MPI_Imrecv");
+  }
+  // a large one comes in its own time, or never when its host is lost; what the same rank sent later waits for it
+  std::set<int> waited_for;
+  for (auto it = receiving_.begin(); it != receiving_.end();) {
+    int flag = 0;
+    if (!waited_for.contains(it->from)) check_mpi(MPI_Test(&it->request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!flag) {
+      waited_for.insert(it->from);
+      ++it;
+      continue;
+    }
+    const Receiving received = std::move(*it);
+    it = receiving_.erase(it);
+    worked |= !received.bytes.empty() && static_cast<Kind>(received.bytes.front()) != Kind::kBeat;
+    handle(received.from, received.bytes);
   }
   return worked;
 }
@@ -239,7 +264,7 @@ void Leader::handle(int from, std::span<const std::byte> message) {
     }
     case Kind::kDump:
       for (const Child& child : children_) send(child.rank, Kind::kDump, body);
-      return write_traces(segment_, decode_trace_dump(in));
+      return traces_.write(decode_trace_dump(in));
     case Kind::kBeat: return heartbeat_->says_where(from, in.text());
     case Kind::kBye: return heartbeat_->leaves(from);
     case Kind::kLost: throw TransportError(in.text());

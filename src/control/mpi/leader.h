@@ -28,8 +28,7 @@ namespace tutti {
 /// that computes starves nobody. The root is the leader of node 0, in the controller's process.
 class Leader {
  public:
-  /// `heartbeat`: how long a neighbour may be silent; 0: for ever
-  Leader(Segment& segment, int node, MPI_Comm control, std::chrono::seconds heartbeat);
+  Leader(Segment& segment, int node, MPI_Comm control);
   ~Leader();
   /// Lets the thread end once everything up to `seq` is finished here and below, and passed on.
   void stop_after(uint64_t seq);
@@ -55,6 +54,11 @@ class Leader {
     std::vector<std::byte> bytes;
     MPI_Request request;
   };
+  struct Receiving {
+    int from;
+    std::vector<std::byte> bytes;
+    MPI_Request request;
+  };
   struct Watch {
     int worker;
     uint64_t seq;
@@ -67,7 +71,8 @@ class Leader {
   bool step();
   bool receive();
   void handle(int from, std::span<const std::byte> message);
-  bool beat();
+  void beat();
+  double data_seconds();
   void say_good_bye();
   void lose(const std::string& why);
   bool forward_commands();
@@ -94,12 +99,14 @@ class Leader {
   int parent_ = -1;
   std::vector<Child> children_;
   std::optional<Heartbeat> heartbeat_;
+  TraceWriter traces_;
   ByteRing ring_;
   std::vector<ByteRing> replies_;
   std::map<int32_t, FrameReader> frames_;  // root: by worker of another node
   std::vector<uint64_t> arrival_versions_;
   std::deque<std::byte> backlog_;  // commands that the node's ring has no space for yet
   std::list<Sending> sending_;
+  std::list<Receiving> receiving_;
   std::set<Watch> watches_;
   struct Look {  // for deadlocks; root
     uint64_t number = 0;

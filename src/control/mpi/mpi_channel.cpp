@@ -8,7 +8,7 @@
 namespace tutti {
 
 MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)) {
-  if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control(), job.heartbeat());
+  if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control());
   try {
     worker0_ = WorkerThread([this, &job, &exchange] {
       Worker(segment(), 0, &exchange, job.data()).serve();

@@ -83,7 +83,7 @@ void end_node(Segment& segment) {
   static std::mutex once;  // the leader's thread and the worker's may both come here
   once.lock();
   fmt::print(stderr, "[rank {} {}] the session is over: {}\n", segment.workers().front(), host_name(), segment.header().why);
-  write_last_traces(segment);
+  write_traces(segment, {.number = kMostDumps, .reason = "lost"});
   if (segment.layout().num_nodes() > 1) {  // the launcher may be out of reach
     std::this_thread::sleep_for(kGrace);
     for (int32_t worker : segment.workers())
@@ -165,7 +165,6 @@ void MpiJob::find_nodes() {
   try {
     shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
     per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
-    heartbeat_ = std::chrono::seconds(env_int("TUTTI_HEARTBEAT", 5, 0, 1 << 20));
     if (local_rank == 0) {
       probe = SharedMemory::create(4096);
       address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};
@@ -252,7 +251,7 @@ void MpiJob::serve_session(const Layout& layout) {
   auto segment = join_segment(control_.get(), layout, rank_);
   const int node = layout.node_of[static_cast<size_t>(rank_)];
   std::unique_ptr<Leader> leader;
-  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get(), heartbeat_);
+  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get());
   try {
     Worker worker(*segment, rank_, nullptr, data());
     send(control_.get(), 0, Tag::kReady, {});
@@ -271,6 +270,7 @@ void MpiJob::end_if_abandoned(Segment& segment) {
     segment.check_not_abandoned();
   } catch (const TransportError& error) {
     if (segment.workers().front() == rank_) end_node(segment);
+    std::this_thread::sleep_for(3 * kGrace);  // its leader writes what is to be written, and ends us
     fmt::print(stderr, "[rank {} {}] {}\n", rank_, host_name(), error.what());
     abort_job(kExitUncaught);
   }

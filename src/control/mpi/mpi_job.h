@@ -48,7 +48,6 @@ class MpiJob {
   bool is_starting() const { return starting_; }  ///< or has failed to: ranks may wait in a session that is none
   void end_if_abandoned(Segment& segment);  ///< MPI_Abort, with what the segment says
   MPI_Comm control() const { return control_.get(); }
-  std::chrono::seconds heartbeat() const { return heartbeat_; }
   void* data() { return &data_raw_; }
 
  private:
@@ -63,7 +62,6 @@ class MpiJob {
   MPI_Comm data_raw_ = MPI_COMM_NULL;
   std::vector<int32_t> node_of_, machine_of_;  // by rank
   bool starting_ = false;
-  std::chrono::seconds heartbeat_{5};
 };
 
 }  // namespace tutti

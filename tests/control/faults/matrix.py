@@ -16,7 +16,7 @@ import sys
 import time
 import uuid
 
-LIMIT_S = 30  # of a cell; an end that takes longer counts as a hang
+LIMIT_S = 20  # of a cell, start-up included; an end that takes longer counts as a hang
 WORKERS = 4
 FAULTS = ["throw", "throw_int", "module", "exit", "kill", "segv", "loop", "mismatch", "skip"]
 WHO = {"worker 0": 0, "last worker": WORKERS - 1, "all": -1}
@@ -82,6 +82,14 @@ def orphans(mark):
     return found
 
 
+def sweep(pids):
+    for pid in pids:
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 def run(cell, mpirun, fault, who, when, kind):
     """None, or what is wrong."""
     mark = f"TUTTI_TEST_CELL={uuid.uuid4().hex}"
@@ -101,13 +109,13 @@ def run(cell, mpirun, fault, who, when, kind):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
+            sweep(orphans(mark))
             return f"hangs\n{output}"
     got = process.returncode if process.returncode >= 0 else 128 - process.returncode
     while (left := orphans(mark)) and time.monotonic() - begun < LIMIT_S:
         time.sleep(0.05)
     if left:
-        for pid in left:
-            os.kill(int(pid), signal.SIGKILL)
+        sweep(left)
         return f"leaves processes behind: {left}\n{output}"
     if got != code:
         return f"exit code {got}, expected {code}\n{output}"
@@ -141,7 +149,7 @@ def main():
     for reason, n in skipped.items():
         print(f"skipped {n}: {reason}")
     print(f"{passed} passed, {failed} failed, {sum(skipped.values())} skipped")
-    return failed > 0
+    return failed > 0 or passed == 0
 
 
 if __name__ == "__main__":

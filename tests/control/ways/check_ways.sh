@@ -3,8 +3,8 @@
 set -u
 . "$(dirname "$0")/../../support/mpi_env.sh"
 mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 interop=$5 bad=0
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+out=$(mktemp) dir=$(mktemp -d)
+trap 'rm -rf "$out" "$dir"' EXIT
 expect() { # expect CODE TEXT COMMAND...; code any: neither 0 nor a time-out
   code=$1 text=$2
   shift 2
@@ -46,7 +46,11 @@ for worker in 0 2; do
   expect 124 "worker $worker .*computes ways.stuck in command 2" env TUTTI_SHARED_MEMORY=0 "$mpirun" -n 3 "$ways" stuck mpi $worker
 done
 # a leader that is not heard from: another host that is lost, as far as the rest can tell
-expect 1 'rank 2 on .* has not been heard from for' env TUTTI_HEARTBEAT=1 TUTTI_RANKS_PER_NODE=1 "$mpirun" -n 3 "$ways" stopped
+expect 1 'rank 2 on .* has not been heard from for' env TUTTI_HEARTBEAT=1 TUTTI_RANKS_PER_NODE=1 TUTTI_TRACE="$dir" \
+  "$mpirun" -n 3 "$ways" stopped
+for worker in 0 1; do  # their last words
+  grep -q '"reason":"lost"' "$dir"/tutti-*-100-worker-$worker.json || { echo "FAILED: no last trace of worker $worker: $(ls "$dir")"; bad=1; }
+done
 # asked to make room: the hook runs, the session ends well, and the code says "try again"
 preempted() { # SIGNAL COMMAND...
   signal=$1
