@@ -158,11 +158,12 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
   Job& job = Job::here();
   if (!job.owner.empty()) throw UsageError(fmt::format("tutti::run: this process serves {} already", job.owner));
   try {
+    watch_signals();
     if (MpiJob::launched() || mpi_usable()) {
       const bool owns_mpi = MpiJob::initialise(&argc, &argv);
       job.start("tutti::run", MPI_COMM_WORLD, owns_mpi);
     }
-    watch_signals(!job.mpi || job.mpi->rank() == 0);
+    if (!job.mpi || job.mpi->rank() == 0) report_on_signal();
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
     std::exit(kExitSetUpError);

@@ -40,17 +40,20 @@ void install(int signal, void (*handler)(int)) {
 
 }  // namespace
 
-void watch_signals(bool is_controller) {
-  if (is_controller && wake_pipe[0] < 0 && pipe2(wake_pipe, O_CLOEXEC) == 0)
-    std::thread([] {  // for the life of the process
-      char byte;
-      while (read(wake_pipe[0], &byte, 1) > 0) detail::Controller::report_all("SIGUSR2");
-    }).detach();
+void watch_signals() {
   const std::string name = env_string("TUTTI_PREEMPT_SIGNAL").value_or("USR1");
   if (name != "USR1" && name != "TERM") throw UsageError(fmt::format("TUTTI_PREEMPT_SIGNAL='{}': expected USR1 or TERM", name));
-  install(name == "TERM" ? SIGTERM : SIGUSR1, is_controller ? on_preemption : nothing);
+  install(name == "TERM" ? SIGTERM : SIGUSR1, on_preemption);
   install(SIGUSR1, nothing);  // unless it is the one
-  install(SIGUSR2, is_controller ? on_signal : nothing);
+  install(SIGUSR2, on_signal);
+}
+
+void report_on_signal() {
+  if (wake_pipe[0] >= 0 || pipe2(wake_pipe, O_CLOEXEC) != 0) return;
+  std::thread([] {  // for the life of the process
+    char byte;
+    while (read(wake_pipe[0], &byte, 1) > 0) detail::Controller::report_all("SIGUSR2");
+  }).detach();
 }
 
 bool preemption_is_asked_for() { return is_preempted.load(std::memory_order_relaxed); }

@@ -2,10 +2,12 @@
 
 namespace tutti {
 
-/// SIGUSR2 in the controller's process writes the hang report of all live sessions; elsewhere it does nothing, nor does SIGUSR1 (mpirun
-/// forwards both to all ranks, and their default is to kill). A handler of the program's own stays.
-/// TUTTI_PREEMPT_SIGNAL=USR1 or TERM: this one asks the controller for preemption and does nothing to the others.  @throws UsageError
-void watch_signals(bool is_controller);
+/// SIGUSR1 and SIGUSR2 are for the controller (below); elsewhere they do nothing (mpirun forwards both to all ranks, and their default is
+/// to kill). A handler of the program's own stays.
+/// TUTTI_PREEMPT_SIGNAL=USR1 or TERM: this one asks for preemption.  @throws UsageError
+/// To be called before MPI_Init: MPICH takes SIGUSR1 as well, and calls what was there.
+void watch_signals();
+void report_on_signal();  ///< the controller: SIGUSR2 writes the hang report of all live sessions
 
 bool preemption_is_asked_for();  ///< since the process began
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # check_idle.sh BUILD_DIR: ranks of an idle session, of a pool without a session, and leaders of several nodes use at most
-# 3 % of a core each, measured over two seconds of CPU time in /proc.
+# 3 % of a core each, measured over four seconds.
 set -euo pipefail
 . "$(dirname "$0")/../support/mpi_env.sh"
 program=$1/tests/control/idle_session

@@ -545,7 +545,7 @@ void Leader::send(int rank, Kind kind, std::span<const std::byte> body) {
   message.put(segment_.layout().session);
   message.raw(body.data(), body.size());
   if (rank == segment_.layout().leader_of(node_)) return handle(rank, message.bytes());  // to ourselves
-  sending_.push_back({std::move(message.bytes()), MPI_REQUEST_NULL});
+  sending_.push_back({std::move(message.bytes()), MPI_REQUEST_NULL, kind != Kind::kBeat});
   Sending& s = sending_.back();
   check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader),
                       control_, &s.request), "MPI_Isend");
@@ -556,7 +556,7 @@ bool Leader::complete_sends() {
   for (auto it = sending_.begin(); it != sending_.end();) {
     int flag = 0;
     check_mpi(MPI_Test(&it->request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
-    if (flag) it = sending_.erase(it), worked = true;
+    if (flag) worked |= it->is_work, it = sending_.erase(it);
     else ++it;
   }
   return worked;

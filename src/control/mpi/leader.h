@@ -53,6 +53,7 @@ class Leader {
   struct Sending {
     std::vector<std::byte> bytes;
     MPI_Request request;
+    bool is_work = true;  // not a mere sign of life
   };
   struct Receiving {
     int from;

@@ -173,7 +173,7 @@ std::optional<int> serve_if_worker_process() {
   ::unsetenv(kEnvironment);
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
   register_builtins();
-  watch_signals(false);
+  watch_signals();
   // whatever this worker does, it goes when its controller goes
   std::thread([socket] {
     pollfd waiting{socket, POLLRDHUP, 0};

@@ -64,9 +64,10 @@ int controller(int, char** argv) {
   DRef module_function = s.load_vm_module(TUTTI_TEST_MODULES "/rows.so")["length"];
   show_that_it_works(s, "the session");
   std::fflush(stdout);
-  s.get_global_func("cell.run")(fault, std::atoi(argv[3]), when, module_function);
+  const bool is_endless = fault == "loop" || fault == "stall";
+  s.get_global_func("cell.run")(when == "inside" ? "none" : fault, std::atoi(argv[3]), when, module_function);
   try {
-    s.sync_all(fault == "loop" ? 500ms : 20s);
+    s.sync_all(is_endless ? 500ms : 20s);
     std::printf("nothing was raised\n");
   } catch (const TransportError& error) {
     std::printf("TransportError: %s\n", error.what());

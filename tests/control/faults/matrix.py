@@ -98,7 +98,7 @@ def run(cell, mpirun, fault, who, when, kind):
         env["TUTTI_FAULT"] = f"{INSIDE[fault]} command=9 in=transfer" + (f" worker={who}" if who >= 0 else "")
     if kind == "mpi 2 nodes":
         env["TUTTI_RANKS_PER_NODE"] = "2"
-    command = [cell, kind.split()[0], fault if when != "inside" else "none", str(who), when]
+    command = [cell, kind.split()[0], fault if when != "inside" else INSIDE[fault], str(who), when]
     if kind.startswith("mpi"):
         command = [mpirun, "-n", str(WORKERS)] + command
     code, patterns = expected(fault, who, when, kind)
