@@ -176,7 +176,10 @@ void MpiJob::find_nodes() {
   int failed = failure ? rank_ : size_;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, control_.get()), "MPI_Allreduce");
   if (failure) std::rethrow_exception(failure);
-  if (failed < size_) throw SystemError(fmt::format("rank {} can't join the job; it says why", failed));
+  if (failed < size_) {
+    std::this_thread::sleep_for(500ms);  // the first rank that ends may end all: it is to have said why before
+    throw SystemError(fmt::format("rank {} can't join the job; it says why", failed));
+  }
   check_mpi(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, machine_raw), "MPI_Bcast");
   if (shared && local_rank != 0) try {
       const SharedMemory peer = SharedMemory::open(static_cast<pid_t>(address.pid), address.fd);
