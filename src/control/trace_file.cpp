@@ -56,7 +56,8 @@ void write_file(const std::string& path, const std::string& text) {
     if (n > 0) rest.remove_prefix(static_cast<size_t>(n));
     else is_written = n < 0 && errno == EINTR;
   }
-  if (is_written && ::fsync(file.get()) == 0 && ::rename(part.c_str(), path.c_str()) == 0) return;
+  is_written = ::close(file.release()) == 0 && is_written;  // NFS tells there that the disk is full
+  if (is_written && ::rename(part.c_str(), path.c_str()) == 0) return;
   const int error = errno;
   ::unlink(part.c_str());
   throw SystemError(fmt::format("{}: {}", path, std::strerror(error)));

@@ -1,17 +1,10 @@
 #include "control/mpi/leader.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "collective/mpi/mpi_handles.h"
-#include "control/exit_codes.h"
-#include "control/deadlock.h"
-#include "control/channel.h"
 #include "control/failures.h"
 #include "control/mpi/mpi_job.h"
-#include "core/env.h"
-#include "core/log.h"
 
 namespace tutti {
 namespace {
@@ -19,8 +12,6 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kAwake = 200us;    // how long to yield after the last work before sleeping
 constexpr size_t kMostSending = 64;  // messages under way before a leader holds back
-constexpr auto kSuspect = 500ms;     // a wait of this length may be a deadlock
-constexpr uint64_t kOwnLook = uint64_t{1} << 63;  // the numbers of looks for deadlocks
 constexpr auto kIdle = 1000ms, kLongNap = 4ms;  // nothing for that long: the next may wait a little longer
 constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
 
@@ -104,55 +95,6 @@ void Leader::run() try {
   if (!abandoned_.load()) say_good_bye();
 } catch (const std::exception& error) {
   lose(error.what());
-}
-
-/// Neighbours that are silent from now on are not lost.
-void Leader::say_good_bye() {
-  for (int rank : heartbeat_->neighbours()) send(rank, Kind::kBye, {});
-  for (const auto end = Clock::now() + kGrace; !sending_.empty() && Clock::now() < end; yield_cpu()) complete_sends();
-}
-
-/// A part of the job is out of reach, and what is left can't go on: MPI has no way to leave the lost ranks out. Everyone is told why;
-/// what does not end by itself is ended.
-void Leader::lose(const std::string& why) {
-  failure_ = why;
-  failed_.store(true);
-  segment_.abandon(why);
-  try {
-    Writer body;
-    body.text(why);
-    for (int rank : heartbeat_->neighbours()) send(rank, Kind::kLost, body.bytes());
-    for (const auto end = Clock::now() + kGrace; !sending_.empty() && Clock::now() < end; yield_cpu()) complete_sends();
-  } catch (const std::exception& error) {
-    log(LogLevel::kInfo, "control plane: {}", error.what());
-  }
-  end_node(segment_);
-}
-
-/// What a neighbour sends may wait behind data that our workers exchange with its own: on one connection, in order. How long that
-/// takes at 10 MB/s.
-double Leader::data_seconds() {
-  double bytes = 0;
-  for (int32_t worker : segment_.workers())
-    if (const auto last = segment_.recorder(worker).last(Record::What::kCollective); last && last->running() && last->agreed)
-      bytes = std::max(bytes, static_cast<double>(last->signature.count) * last->signature.dtype.bits * last->signature.dtype.lanes / 8);
-  return bytes / 10e6;
-}
-
-void Leader::beat() {
-  const auto now = Clock::now();
-  if (const auto silent = heartbeat_->silent(now); silent && silent->seconds > static_cast<double>(heartbeat_->limit().count()) + data_seconds()) {
-    const auto& layout = segment_.layout();
-    const auto ranks = layout.workers_of(layout.node_of[static_cast<size_t>(silent->rank)]);
-    throw TransportError(fmt::format("rank {} on {} has not been heard from for {:.1f} s: its host or the network is down, or it is stopped (its node has "
-                                     "rank{} {}; TUTTI_HEARTBEAT={} sets the limit, 0: none)",
-                                     silent->rank, silent->host.empty() ? "another host" : silent->host, silent->seconds, ranks.size() > 1 ? "s" : "",
-                                     fmt::join(ranks, ", "), heartbeat_->limit().count()));
-  }
-  if (!heartbeat_->due(now)) return;
-  Writer body;
-  body.text(host_name());
-  for (int rank : heartbeat_->neighbours()) send(rank, Kind::kBeat, body.bytes());
 }
 
 bool Leader::step() {
@@ -464,77 +406,6 @@ void Leader::hand_down(const Verdicts::Fallen& fallen) {
     body.raw(verdict.bytes().data(), verdict.bytes().size());
     send(layout.leader_of(node), Kind::kVerdict, body.bytes());
   }
-}
-
-/// Who has waited long for members on other nodes may wait for ever: what all workers do tells.
-bool Leader::look_for_deadlocks() {
-  if (!is_root_) return false;
-  const auto now = Clock::now();
-  if (!look_.under_way) {
-    if (now - look_.begun < kSuspect || !verdicts_->anyone_waits_since(now - kSuspect)) return false;
-    look_ = {.number = (look_.number | kOwnLook) + 1, .under_way = true, .begun = now, .states = {}, .found = std::move(look_.found)};
-    Writer body;
-    body.put(look_.number);
-    send(0, Kind::kLook, body.bytes());
-    return true;
-  }
-  if (std::ssize(look_.states) < segment_.layout().num_nodes() - 1) return false;
-  look_.under_way = false;
-  auto states = look_at(segment_);
-  for (auto& [node, theirs] : look_.states) states.insert(states.end(), theirs.begin(), theirs.end());
-  const auto& node_of = segment_.layout().node_of;
-  const auto found = find_deadlock(states, [&](const WorkerState& state) {
-    const bool on_node = std::all_of(state.members.begin(), state.members.end(), [&](int32_t member) {
-      return node_of[static_cast<size_t>(member)] == node_of[static_cast<size_t>(state.worker)];
-    });
-    return on_node || verdicts_->pending(state.worker, state.id);
-  });
-  const auto before = std::exchange(look_.found, found);
-  if (!found || found != before) return true;
-  for (const auto& fallen : verdicts_->fail(found->ids, found->message)) hand_down(fallen);
-  return true;
-}
-
-bool Leader::pass_on_looks() {
-  if (!is_root_) return false;
-  uint64_t looks = 0;
-  {
-    std::lock_guard lock(mutex_);
-    looks = looks_;
-  }
-  if (looks == std::exchange(looks_passed_on_, looks)) return false;
-  Writer body;
-  body.put(looks);
-  send(0, Kind::kLook, body.bytes());
-  return true;
-}
-
-void Leader::dump_below(const TraceDump& dump) {
-  {
-    std::lock_guard lock(mutex_);
-    dumps_.push_back(dump);
-  }
-  segment_.header().controller.ring();
-}
-
-std::vector<WorkerState> Leader::look_below(Clock::time_point deadline) {
-  const auto others = static_cast<size_t>(segment_.layout().num_nodes() - 1);
-  {
-    std::lock_guard lock(mutex_);
-    ++looks_;
-    states_.clear();
-  }
-  segment_.header().controller.ring();
-  std::vector<WorkerState> all;
-  for (bool complete = false; !complete;) {
-    std::this_thread::sleep_for(1ms);
-    const bool late = Clock::now() >= deadline;
-    std::lock_guard lock(mutex_);
-    complete = late || failed_.load() || states_.size() == others;
-    if (complete)
-      for (auto& [node, states] : states_) all.insert(all.end(), states.begin(), states.end());
-  }
-  return all;
 }
 
 void Leader::to_root(Kind kind, const Writer& body) { send(0, kind, const_cast<Writer&>(body).bytes()); }

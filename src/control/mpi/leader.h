@@ -67,6 +67,7 @@ class Leader {
   };
 
   static constexpr uint64_t kWindow = 4 << 20;
+  static constexpr uint64_t kOwnLook = uint64_t{1} << 63;  // the numbers of looks for deadlocks
 
   void run();
   bool step();
