@@ -113,7 +113,7 @@ class TUTTI_API Value {
   template <class T>
   T as() const;
 
-  bool operator==(const Value& other) const;  ///< tensors compare by dtype, shape and bytes
+  bool operator==(const Value& other) const;  ///< tensors compare by dtype, shape and bytes; those of a device by where they lie
 
  private:
   template <class T>

@@ -68,6 +68,13 @@ TEST(Registry, names_are_unique_unless_overridden) {
   EXPECT_NE(message_of<UsageError>([] { get_global_func("value_tesd.f"); }).find("value_test.f"), std::string::npos);
 }
 
+TEST(Value, tensors_of_a_device_compare_without_being_read) {
+  const auto at = [](uintptr_t address) { return Value(Tensor::wrap(reinterpret_cast<void*>(address), {3}, kFloat32, {}, {}, cuda())); };
+  EXPECT_EQ(at(1 << 20), at(1 << 20));
+  EXPECT_NE(at(1 << 20), at(1 << 21));
+  EXPECT_NE(at(1 << 20), Value(Tensor::full<float>({3}, 0)));
+}
+
 TEST(Value, shared_pointers) {
   struct Base {
     int x = 1;
