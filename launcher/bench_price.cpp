@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench.h"
+#include "collective/collectives.h"
 #include "control/recorder.h"
 #include "control/worker.h"
 #include "tutti/interop/mpi.h"
@@ -29,20 +30,46 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// Takes it on trust that all members come, with equal operands.
+class NoAgreement final : public Agreement {
+ public:
+  CollectiveId next_id(CommKey key) override { return {key, 0, index_++}; }
+  const std::vector<Arrival>& agree(Arrival&) override { return arrivals_; }
+  void ends(bool) override {}
+  void decline(const CollectiveId&) override {}
+  [[noreturn]] void broken(const std::string& why) override { throw std::runtime_error(why); }
+  SubSlot free_slot() override { return {}; }
+  Origin here() const override { return {}; }
+
+ private:
+  uint32_t index_ = 0;
+  std::vector<Arrival> arrivals_;
+};
+
+enum class Way : int64_t { kOurs, kWithoutAgreement, kMpi };
+
 const bool registered[] = {
     register_global_func("bench.two_ints", [](int64_t a, int64_t b) { return a + b; }),
     register_global_func("bench.recorder", [](bool on) { Worker::current()->recorder().pause(!on); }),
-    // microseconds of one allreduce of n floats, ours and MPI's own in turns
-    register_global_func("bench.allreduce", [](int64_t n, int64_t times, bool raw) {
+    // microseconds of one allreduce of n floats
+    register_global_func("bench.allreduce", [](int64_t n, int64_t times, int64_t way) {
       const auto src = Tensor::full<float>({n}, 1), dst = Tensor::full<float>({n}, 0);
       const Comm all = worker::world();
-      const MPI_Comm comm = raw ? interop::communicator(all) : MPI_COMM_NULL;
+      MPI_Comm comm = way == int64_t(Way::kOurs) ? MPI_COMM_NULL : interop::communicator(all);
+      NoAgreement none;
+      Collectives bare({.worker = worker::id(), .mpi_parent = &comm}, none);
+      const Collectives::Members members = Worker::current()->world();
+      const auto once = [&] {
+        switch (Way{way}) {
+          case Way::kOurs: return all.allreduce(src, dst);
+          case Way::kWithoutAgreement: return bare.run(members, {.op = CollectiveOp::kAllreduce, .src = src, .dst = dst});
+          case Way::kMpi: MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
+        }
+      };
+      once();
       all.barrier();
       const double took = seconds([&] {
-        for (int64_t i = 0; i < times; ++i) {
-          if (raw) MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
-          else all.allreduce(src, dst);
-        }
+        for (int64_t i = 0; i < times; ++i) once();
       });
       for (float x : dst.values<float>())
         if (x != static_cast<float>(worker::count())) throw std::runtime_error("a wrong sum");
@@ -75,9 +102,9 @@ double calls_per_second(Session& s) {
          });
 }
 
-double allreduce_us(Session& s, int64_t n, bool raw) {
-  const int64_t times = n < 1000 ? 2000 : 500;
-  DRef took = s.get_global_func("bench.allreduce")(n, times, raw);
+double allreduce_us(Session& s, int64_t n, Way way) {
+  const int64_t times = n < 1000 ? 20000 : 1000;
+  DRef took = s.get_global_func("bench.allreduce")(n, times, int64_t(way));
   double slowest = 0;
   for (int w = 0; w < s.num_workers(); ++w) slowest = std::max(slowest, took.debug_get_from_remote(w).as<double>());
   return slowest;
@@ -118,12 +145,14 @@ int controller(int, char**) {
       continue;  // local: of one node only
     }
     for (int64_t n : {int64_t{2}, int64_t{16384}}) {
-      const auto [on, off] = paired([&] { return with_recorder(true, [&] { return allreduce_us(s, n, false); }); },
-                                    [&] { return with_recorder(false, [&] { return allreduce_us(s, n, false); }); });
+      const auto [on, off] = paired([&] { return with_recorder(true, [&] { return allreduce_us(s, n, Way::kOurs); }); },
+                                    [&] { return with_recorder(false, [&] { return allreduce_us(s, n, Way::kOurs); }); });
       row(fmt::format("allreduce of {} B ({}) with the recorder", n * 4, ccl), on, off, "us", "without");
       s.get_global_func("bench.recorder")(true);
-      const auto [ours, raw] = paired([&] { return allreduce_us(s, n, false); }, [&] { return allreduce_us(s, n, true); });
-      row(fmt::format("allreduce of {} B ({}) with agreement", n * 4, ccl), ours, raw, "us", "MPI_Allreduce alone");
+      for (const auto& [way, against] : {std::pair(Way::kWithoutAgreement, "without (mpi)"), std::pair(Way::kMpi, "MPI_Allreduce alone")}) {
+        const auto [ours, theirs] = paired([&] { return allreduce_us(s, n, Way::kOurs); }, [&, w = way] { return allreduce_us(s, n, w); });
+        row(fmt::format("allreduce of {} B ({}) with agreement", n * 4, ccl), ours, theirs, "us", against);
+      }
     }
   }
   return 0;

@@ -27,8 +27,11 @@ constexpr CommKey group_key(int group) { return (CommKey{1} << 56) | static_cast
 constexpr CommKey pair_key(int from, int to) {
   return (CommKey{2} << 56) | (static_cast<CommKey>(from) << 24) | static_cast<CommKey>(to);
 }
-constexpr CommKey sub_key(int leader, int slot) {
-  return (CommKey{3} << 56) | (static_cast<CommKey>(leader) << 24) | static_cast<CommKey>(slot);
+/// A part that a worker leads: one of the few it can lead at a time, and how often it has led one in this command.
+inline constexpr int kSubSlots = 64;
+inline constexpr CommKey kSubUses = CommKey{1} << 18;
+constexpr CommKey sub_key(int leader, int slot, uint32_t use) {
+  return (CommKey{3} << 56) | (static_cast<CommKey>(leader) << 24) | (static_cast<CommKey>(slot) * kSubUses + use % kSubUses);
 }
 
 /// Identity of a collective: communicator, command, how many collectives of this communicator came before in it.
@@ -62,7 +65,7 @@ struct Arrival {
   int32_t worker = 0;
   CollectiveId id;
   Signature signature;
-  std::vector<int64_t> counts;   ///< scatter, gather: on the root, the parts of all members; split: color, key, slot, round
+  std::vector<int64_t> counts;   ///< scatter, gather: on the root, the parts of all members; split: color, key, slot, use
   std::vector<int32_t> members;  ///< worker ids by rank
   uint64_t step = 0;             ///< where this member's step counter stands (node-local data movement)
   uint64_t taken = 0;            ///< where its count of agreements stands: it may not write anew before all have taken
@@ -94,14 +97,14 @@ class MemberView {
 
 /// The rule. Fails when a member has left the command, or this collective, or has joined with another signature.
 /// `stragglers_may_come`: on a mismatch wait for the rest, so that the message names everyone.
-/// A kFailed that rests on "has left" must be checked against a success that the caller has not seen yet.
+/// All members come to the same verdict: who has agreed stays as it arrived until all have taken note, who has left shows that.
 Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals);
 
-/// Where a sub-communicator led by this worker keeps its state: a number, how many rounds have passed there, and what keeps it taken.
+/// One of the sub-communicators that this worker can lead at a time.
 struct SubSlot {
   int number = 0;
-  uint64_t round = 0;
-  std::shared_ptr<void> taken;
+  uint32_t use = 0;
+  std::shared_ptr<void> taken;  ///< as long as this lives
 };
 
 /// Given by the control plane to a worker's collectives.
@@ -110,9 +113,10 @@ class Agreement {
   virtual ~Agreement() = default;
   /// Takes the next identity on a communicator: every member does so for every collective, also for one it declines.
   virtual CollectiveId next_id(CommKey key) = 0;
-  /// Blocks until the verdict; returns the arrivals of all members by rank. `worker` and `step` are filled in.
+  /// Blocks until the verdict; returns the arrivals of all members by rank, until the next call. `step` and `taken` of mine are
+  /// filled in, `members` only of mine.
   /// @throws ConsequenceError, UsageError (mismatch), TransportError
-  virtual std::vector<Arrival> agree(Arrival mine) = 0;
+  virtual const std::vector<Arrival>& agree(Arrival& mine) = 0;
   /// Data is about to move as all have agreed.
   virtual void moves() {}
   /// What agree() began is over; `well`: the data has moved.
@@ -124,7 +128,6 @@ class Agreement {
   [[noreturn]] virtual void broken(const std::string& why) = 0;
   /// @throws UsageError  none is left
   virtual SubSlot free_slot() = 0;
-  virtual void adopt(CommKey key, uint64_t round) = 0;
   virtual Origin here() const = 0;  ///< this worker and the command it runs
 };
 

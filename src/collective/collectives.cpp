@@ -141,25 +141,30 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
   return s;
 }
 
-void Collectives::run(const Members& comm, const Operation& asked) {
+Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts) {
+  mine_.worker = comm.workers[static_cast<size_t>(comm.rank)];
+  mine_.id = id;
+  mine_.signature = signature;
+  mine_.counts = counts;
+  mine_.members.assign(comm.workers.begin(), comm.workers.end());
+  mine_.left.clear();
+  return mine_;
+}
+
+void Collectives::run(const Members& comm, Operation operation) {
   const CollectiveId id = agreement_.next_id(comm.key);
-  Operation operation = asked;
   bool has_arrived = false, has_agreed = false;
   std::vector<char> copy;
   try {
     const Signature signature = check(comm, operation);
     // what may fail for want of memory comes before the agreement
     const Buffer dst = buffer(operation.dst);
-    const bool in_place = (asked.op == CollectiveOp::kAllreduce || asked.op == CollectiveOp::kBroadcast) &&
+    const bool in_place = (operation.op == CollectiveOp::kAllreduce || operation.op == CollectiveOp::kBroadcast) &&
                           operation.src.data() == operation.dst.data();
     const Buffer src = in_place ? buffer(operation.src) : disjoint(buffer(operation.src), dst, copy);
-    Arrival mine{.worker = comm.workers[static_cast<size_t>(comm.rank)],
-                 .id = id,
-                 .signature = signature,
-                 .counts = operation.counts,
-                 .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
+    Arrival& mine = arrive(comm, id, signature, operation.counts);
     has_arrived = true;
-    const auto arrivals = agreement_.agree(std::move(mine));
+    const auto& arrivals = agreement_.agree(mine);
     has_agreed = true;
     agreement_.moves();
     move(comm, operation, src, dst, arrivals);
@@ -169,11 +174,11 @@ void Collectives::run(const Members& comm, const Operation& asked) {
     throw;
   } catch (const ConsequenceError& error) {
     agreement_.ends(false);
-    asked.dst.poison({error.origin.worker, error.origin.seq});
+    operation.dst.poison({error.origin.worker, error.origin.seq});
     throw;
   } catch (const std::exception& error) {
-    asked.dst.poison({agreement_.here().worker, agreement_.here().seq});
-    if (has_agreed) agreement_.broken(fmt::format("{}: {}", to_string(asked.op), error.what()));
+    operation.dst.poison({agreement_.here().worker, agreement_.here().seq});
+    if (has_agreed) agreement_.broken(fmt::format("{}: {}", to_string(operation.op), error.what()));
     if (has_arrived) agreement_.ends(false);
     else agreement_.decline(id);
     throw;
@@ -219,14 +224,10 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
     agreement_.decline(id);
     throw;
   }
-  Arrival mine{.worker = comm.workers[static_cast<size_t>(comm.rank)],
-               .id = id,
-               .signature = {.op = CollectiveOp::kSplit},
-               .counts = {color, key, slot.number, static_cast<int64_t>(slot.round)},
-               .members = std::vector<int32_t>(comm.workers.begin(), comm.workers.end())};
+  Arrival& mine = arrive(comm, id, {.op = CollectiveOp::kSplit}, {color, key, slot.number, slot.use});
   std::vector<Arrival> arrivals;
   try {
-    arrivals = agreement_.agree(std::move(mine));
+    arrivals = agreement_.agree(mine);
   } catch (...) {
     agreement_.ends(false);
     throw;
@@ -242,11 +243,11 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
     sub.workers.push_back(comm.workers[r]);
   }
   const Arrival& leader = arrivals[std::get<1>(order.front())];
-  sub.key = sub_key(leader.worker, static_cast<int>(leader.counts.at(2)));
-  agreement_.adopt(sub.key, static_cast<uint64_t>(leader.counts.at(3)));
+  const auto slot_number = static_cast<int>(leader.counts.at(2));
+  sub.key = sub_key(leader.worker, slot_number, static_cast<uint32_t>(leader.counts.at(3)));
   if (sub.rank == 0) sub.slot = std::move(slot.taken);  // as long as the leader has a handle
-  communicators_.erase(sub.key);
-  user_comms_.erase(sub.key);
+  const CommKey first_use = sub_key(leader.worker, slot_number, 0);
+  drop(first_use, first_use + kSubUses);
   return sub;
 }
 
@@ -272,8 +273,12 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world) {
 }
 
 void Collectives::end_command() {
-  communicators_.erase(communicators_.lower_bound(sub_key(0, 0)), communicators_.end());
-  user_comms_.erase(user_comms_.lower_bound(sub_key(0, 0)), user_comms_.end());
+  if (!communicators_.empty() || !user_comms_.empty()) drop(sub_key(0, 0, 0), UINT64_MAX);
+}
+
+void Collectives::drop(CommKey first, CommKey end) {
+  communicators_.erase(communicators_.lower_bound(first), communicators_.lower_bound(end));
+  user_comms_.erase(user_comms_.lower_bound(first), user_comms_.lower_bound(end));
 }
 
 }  // namespace tutti

@@ -30,7 +30,7 @@ class Collectives {
     int root = 0;
     std::vector<int64_t> counts = {};
   };
-  void run(const Members& comm, const Operation& operation);
+  void run(const Members& comm, Operation operation);
   Members split(const Members& comm, int color, int key);
   /// MPI_Comm* of these members for messages of the user's own, made on first use: then collective.  @throws UsageError  no MPI
   void* user_comm(const Members& comm);
@@ -42,12 +42,15 @@ class Collectives {
   void end_session() { communicators_.clear(), user_comms_.clear(); }
 
  private:
+  Arrival& arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts);
   Signature check(const Members& comm, Operation& operation) const;
   void move(const Members& comm, const Operation& operation, Buffer src, Buffer dst, const std::vector<Arrival>& arrivals);
   Communicator& back_end(const Members& comm);
+  void drop(CommKey first, CommKey end);
 
   DataPlane plane_;
   Agreement& agreement_;
+  Arrival mine_;  // its memory is used again
   std::string ccl_ = "auto";
   std::map<CommKey, std::unique_ptr<Communicator>> communicators_;  // ordered: freed in the same order everywhere
   struct UserComm {

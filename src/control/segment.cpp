@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint64_t kMagic = 0x746e656d67657331;  // changes with the layout
+constexpr uint64_t kMagic = 0x746e656d67657332;  // changes with the layout
 
 size_t align(size_t n) { return (n + 63) / 64 * 64; }
 
@@ -73,17 +73,16 @@ Segment::Offsets Segment::offsets(const Layout& layout, size_t n) {
   // an arrival: fixed part, members, counts, and room for collectives that were left
   o.arrival_bytes = 4096 + static_cast<size_t>(layout.num_workers) * 12;
   o.verdict_bytes = 4096 + static_cast<size_t>(layout.num_workers) * 64;  // the members' counts, or why it failed
-  const size_t words = 1 + static_cast<size_t>(layout.num_groups) + n * n + n * kSubSlots;
   size_t at = align(sizeof(SegmentHeader));
   auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };
   o.slots = take(n * sizeof(WorkerSlot));
   o.ring = take(kRingBytes);
   o.replies = take(n * kReplyBytes);
+  o.lines = take(n * sizeof(ArrivalLine));
   o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
   o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
   o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
   o.recorders = take(n * Recorder::kBytes);
-  o.words = take(words * 8);
   o.staging = take(n * kStagingBytes);
   o.end = at;
   return o;
@@ -137,6 +136,9 @@ ByteRing Segment::replies(int worker) {
   return {{memory_.data() + offsets_.replies + index_of(worker) * kReplyBytes, kReplyBytes}, &s.reply_head, {&s.reply_tail}};
 }
 
+ArrivalLine& Segment::arrival_line(int worker) {
+  return reinterpret_cast<ArrivalLine*>(memory_.data() + offsets_.lines)[index_of(worker)];
+}
 SharedRecord Segment::arrival(int worker) {
   return {memory_.data() + offsets_.arrivals + index_of(worker) * align(SharedRecord::footprint(offsets_.arrival_bytes)),
           offsets_.arrival_bytes};
@@ -150,19 +152,6 @@ SharedRecord Segment::failures(int worker) {
 }
 Recorder Segment::recorder(int worker) { return Recorder(memory_.data() + offsets_.recorders + index_of(worker) * Recorder::kBytes); }
 std::byte* Segment::staging(int worker) { return memory_.data() + offsets_.staging + index_of(worker) * kStagingBytes; }
-
-std::atomic<uint64_t>* Segment::commit_word(CommKey key) {
-  const auto high = static_cast<int>((key >> 24) & 0xffffff), low = static_cast<int>(key & 0xffffff);
-  const size_t n = workers_.size(), groups = static_cast<size_t>(layout_.num_groups);
-  size_t at = 0;
-  switch (key >> 56) {
-    case 0: break;
-    case 1: at = 1 + static_cast<size_t>(low); break;
-    case 2: at = 1 + groups + index_of(high) * n + index_of(low); break;
-    default: at = 1 + groups + n * n + index_of(high) * kSubSlots + static_cast<size_t>(low); break;
-  }
-  return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data() + offsets_.words) + at;
-}
 
 void Segment::abandon(std::string_view why) {
   uint32_t nobody = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collective/agreement.h"
+#include "control/arrival_line.h"
 #include "control/recorder.h"
 #include "control/ring.h"
 #include "core/doorbell.h"
@@ -18,8 +19,6 @@
 #include "core/shared_record.h"
 
 namespace tutti {
-
-inline constexpr int kSubSlots = 64;  ///< sub-communicators that one worker can lead at a time
 
 /// Who takes part in a session and where. The same on all ranks.
 struct Layout {
@@ -60,6 +59,7 @@ struct SegmentHeader {
   int64_t wall_ns, steady_ns;
   std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
   char why[512];
+  std::atomic<int32_t> leaver;      // 1: a worker is leaving a deadlock
   alignas(64) std::atomic<uint64_t> ring_head;
   alignas(64) Doorbell commands;    // rung when commands are there; workers sleep on it
   alignas(64) Doorbell controller;  // rung on space, replies, progress, arrivals; controller or leader sleeps on it
@@ -83,13 +83,13 @@ class Segment {
   WorkerSlot& slot(int worker);
   ByteRing commands();                ///< reader i is workers()[i]
   ByteRing replies(int worker);
-  SharedRecord arrival(int worker);   ///< an encoded Arrival
+  ArrivalLine& arrival_line(int worker);
+  SharedRecord arrival(int worker);   ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
   SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
   Recorder recorder(int worker);
   TickScale tick_scale() { return {header().ticks, header().wall_ns, header().steady_ns}; }
   std::byte* staging(int worker);
-  std::atomic<uint64_t>* commit_word(CommKey key);  ///< of communicators inside this node
   size_t index_of(int worker) const { return static_cast<size_t>(local_index_[static_cast<size_t>(worker)]); }
 
   uint64_t least_finished();
@@ -102,7 +102,7 @@ class Segment {
 
  private:
   struct Offsets {
-    size_t slots, ring, replies, arrivals, verdicts, failures, recorders, words, staging, end, arrival_bytes, verdict_bytes;
+    size_t slots, ring, replies, lines, arrivals, verdicts, failures, recorders, staging, end, arrival_bytes, verdict_bytes;
   };
   static Offsets offsets(const Layout& layout, size_t workers_here);
   void init();

@@ -18,6 +18,18 @@ constexpr auto kTick = 50ms;
 constexpr auto kSuspect = 500ms;  // a wait of this length may be a deadlock
 constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
 
+/// To leave a deadlock, one worker at a time: as long as nobody leaves, none of the others can come to what another one leaves.
+struct LeaverTurn {
+  std::atomic<int32_t>& taken;
+  bool is_mine;
+  explicit LeaverTurn(std::atomic<int32_t>& word) : taken(word), is_mine(word.exchange(1) == 0) {}
+  LeaverTurn(const LeaverTurn&) = delete;
+  LeaverTurn& operator=(const LeaverTurn&) = delete;
+  ~LeaverTurn() {
+    if (is_mine) taken.store(0);
+  }
+};
+
 }  // namespace
 
 void encode(Writer& out, const RemoteVerdict& v) {
@@ -40,15 +52,23 @@ RemoteVerdict decode_remote_verdict(Reader& in) {
 }
 
 std::optional<Arrival> SegmentView::arrival(int worker) {
-  std::vector<std::byte> bytes;
+  const ArrivalLine& line = segment_.arrival_line(worker);
   const SharedRecord record = segment_.arrival(worker);
-  while (!record.read(bytes)) {
+  ArrivalLine::Seen seen{};
+  std::vector<std::byte> bytes;
+  if (line.version() == 0) return std::nullopt;
+  while (!line.read(seen) || !record.read(bytes)) {
     if (segment_.abandoned()) return std::nullopt;  // its writer may have died over it
     yield_cpu();
   }
-  if (bytes.empty()) return std::nullopt;
-  Reader in(bytes);
-  return decode_arrival(in);
+  std::optional<Arrival> recorded;
+  if (!bytes.empty()) {
+    Reader in(bytes);
+    recorded = decode_arrival(in);
+  }
+  if (seen.in_record) return recorded;
+  Arrival arrival = ArrivalLine::arrival(seen, worker);
+  return recorded && recorded->id == arrival.id ? recorded : arrival;
 }
 bool SegmentView::finished(int worker, uint64_t seq) {
   return segment_.slot(worker).finished_seq.load(std::memory_order_seq_cst) >= seq;
@@ -61,6 +81,7 @@ void WorkerAgreement::begin_command(uint64_t seq) {
   seq_ = seq;
   indices_.clear();
   left_.clear();
+  sub_uses_ = 0;
   if (slots_->any()) slots_ = std::make_shared<std::bitset<kSubSlots>>();  // those of kept handles are void
 }
 
@@ -70,74 +91,142 @@ CollectiveId WorkerAgreement::next_id(CommKey key) {
 }
 
 SubSlot WorkerAgreement::free_slot() {
-  for (int tried = 0; tried < kSubSlots; ++tried) {
-    const auto slot = static_cast<size_t>(next_slot_++ % kSubSlots);
+  const uint32_t use = sub_uses_++;// another use of a slot is another communicator: peers count its collectives anew
+  for (size_t tried = 0; tried < kSubSlots; ++tried) {
+    const size_t slot = (use + tried) % kSubSlots;
     if (slots_->test(slot)) continue;
     slots_->set(slot);
     std::shared_ptr<void> taken(nullptr, [slot, slots = std::weak_ptr(slots_)](void*) {
       if (auto alive = slots.lock()) alive->reset(slot);
     });
-    return {static_cast<int>(slot), segment_.commit_word(sub_key(worker_, static_cast<int>(slot)))->load(), std::move(taken)};
+    return {static_cast<int>(slot), use, std::move(taken)};
   }
   throw UsageError(fmt::format("split: worker {} leads {} communicators in this command, which is the most; drop some", worker_, kSubSlots));
 }
 
-void WorkerAgreement::write(Arrival& arrival) {
+void WorkerAgreement::write(Arrival& arrival, Readers readers) {
   // whoever agreed with us last may still have to read what we wrote then
   for (const auto& [worker, count] : takers_) {
     auto& taken = segment_.slot(worker).taken;
-    const auto has_taken = [&, least = count] { return taken.load(std::memory_order_acquire) >= least; };
+    const auto has_taken = [&, least = count] { return taken.load(std::memory_order_seq_cst) >= least; };
     while (!wait_until(segment_.header().board, policy_, Clock::now() + kTick, has_taken)) segment_.check_not_abandoned();
   }
   takers_.clear();
+  const WorkerSlot& slot = segment_.slot(worker_);
   arrival.worker = worker_;
-  arrival.step = segment_.slot(worker_).step.load(std::memory_order_relaxed);
-  arrival.taken = segment_.slot(worker_).taken.load(std::memory_order_relaxed);
+  arrival.step = slot.step.load(std::memory_order_relaxed);
+  arrival.taken = slot.taken.load(std::memory_order_relaxed);
   arrival.left = left_;
+  if (readers != Readers::kLine) write_record(arrival);
+  segment_.arrival_line(worker_).write(ArrivalLine::key_of(arrival.id, arrival.signature), arrival.step, arrival.taken,
+                                       readers != Readers::kLine);
+  segment_.header().board.ring_ordered();
+  if (readers == Readers::kLeader) segment_.header().controller.ring();
+}
+
+void WorkerAgreement::write_record(const Arrival& arrival) {
   Writer out;
   encode(out, arrival);
   segment_.arrival(worker_).write(out.bytes());
-  segment_.header().board.ring();
-  segment_.header().controller.ring();  // a leader carries it to the other nodes
 }
 
 void WorkerAgreement::decline(const CollectiveId& id) {
   if (left_.size() >= kMostFailures) return;  // our leaving the command will tell
   left_.emplace_back(id, here());
   Arrival arrival{.id = id};
-  write(arrival);
+  write(arrival, Readers::kLeader);
 }
 
-std::vector<Arrival> WorkerAgreement::agree(Arrival mine) {
+const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   if (left_.size() >= kMostFailures)
     throw UsageError(fmt::format("{} collectives have failed in this command; let the error out of the function", left_.size()));
   recorder_.begin_collective(mine.id, mine.signature);
-  write(mine);
   const bool on_node = std::all_of(mine.members.begin(), mine.members.end(), [&](int w) { return segment_.has(w); });
-  auto arrivals = on_node ? agree_on_node(mine) : agree_across_nodes(mine);
+  if (on_node) {
+    const CollectiveOp op = mine.signature.op;
+    has_part_of_all_ = mine.signature.count > 0 && (op == CollectiveOp::kAllreduce || op == CollectiveOp::kReduceScatter ||
+                                                    op == CollectiveOp::kAllgather || op == CollectiveOp::kAllToAll);
+    const bool has_counts = op == CollectiveOp::kScatter || op == CollectiveOp::kGather || op == CollectiveOp::kSplit;
+    const bool line_is_enough = left_.empty() && !has_counts;
+    write(mine, line_is_enough ? Readers::kLine : left_.empty() ? Readers::kRecord : Readers::kLeader);
+    agree_on_node(mine, line_is_enough);
+  } else {
+    write(mine, Readers::kLeader);
+    agree_across_nodes(mine);
+  }
   recorder_.agreed();
-  return arrivals;
+  return arrivals_;
 }
 
-std::vector<Arrival> WorkerAgreement::agree_on_node(const Arrival& mine) {
+void WorkerAgreement::ends(bool well) {
+  recorder_.end_collective(well ? Record::State::kDone : Record::State::kFailed);
+  if (well && has_part_of_all_) takers_.clear();  // whose part we have has read our arrival
+}
+
+void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
+  if (!line_is_enough || !agree_by_lines(mine)) {
+    if (line_is_enough) write_record(mine);  // it has become worth telling who the members are
+    agree_slowly(mine);
+  }
+  // a member that agreed stays as it arrived until all have taken note
   SegmentView view(segment_);
-  std::atomic<uint64_t>& word = *segment_.commit_word(mine.id.comm);
-  uint64_t& round = rounds_[mine.id.comm];
+  arrivals_.resize(mine.members.size());
+  for (size_t r = 0; r < arrivals_.size(); ++r) {
+    const int32_t w = mine.members[r];
+    Arrival& arrival = arrivals_[r];
+    if (w == worker_) {
+      arrival = mine;
+      continue;
+    }
+    if (ArrivalLine::Seen seen{}; line_is_enough && segment_.arrival_line(w).read(seen) && !seen.in_record) {
+      arrival.worker = w;
+      arrival.step = seen.step;
+      arrival.taken = seen.taken;
+      arrival.counts.clear();
+    } else {
+      arrival = view.arrival(w).value();
+    }
+    takers_.emplace_back(w, arrival.taken + 1);
+  }
+  auto& taken = segment_.slot(worker_).taken;
+  const uint64_t count = taken.load(std::memory_order_relaxed) + 1;
+  if (has_part_of_all_) return taken.store(count, std::memory_order_release);  // nobody waits for it
+  taken.store(count, std::memory_order_seq_cst);
+  segment_.header().board.ring_ordered();
+}
+
+/// Without a look at anything but the members' lines, for as long as it is worth being awake. False: somebody is late, or differs.
+bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
+  const auto key = ArrivalLine::key_of(mine.id, mine.signature);
+  const auto has_joined = [&](int32_t w) {
+    ArrivalLine::Seen seen{};
+    return segment_.arrival_line(w).read(seen) && seen.key == key && !seen.in_record;
+  };
+  size_t late = 0;
+  const auto settled = [&] {
+    while (late < mine.members.size() && has_joined(mine.members[late])) ++late;
+    // all at one moment: nobody has left while we waited for the last
+    return late == mine.members.size() && std::all_of(mine.members.begin(), mine.members.end(), has_joined);
+  };
+  return settled() || wait_until(segment_.header().board, policy_, Clock::now() + policy_.spin + policy_.yield, settled);
+}
+
+void WorkerAgreement::agree_slowly(Arrival& mine) {
+  SegmentView view(segment_);
   const auto start = Clock::now();
   uint64_t stamp = 0;
   bool stragglers_may_come = true;
   Verdict verdict;
+  auto look = [&] {  // grows with anything new
+    uint64_t now = 1 + stragglers_may_come;
+    for (int32_t w : mine.members) now += uint64_t{2} * segment_.arrival_line(w).version() + uint64_t{2} * view.finished(w, mine.id.seq);
+    return now;
+  };
   auto settled = [&] {
-    if (word.load(std::memory_order_seq_cst) != round) return true;
-    uint64_t now = stragglers_may_come;  // anything new since the last look?
-    for (int32_t w : mine.members) now += uint64_t{2} * segment_.arrival(w).version() + uint64_t{2} * view.finished(w, mine.id.seq);
-    if (now + 1 == stamp) return false;
-    stamp = now + 1;
-    verdict = decide(mine, view, stragglers_may_come, nullptr);
-    if (verdict.kind == Verdict::Kind::kAgreed) {
-      uint64_t expected = round;
-      word.compare_exchange_strong(expected, round + 1);  // lost only to another member who saw the same
-      segment_.header().board.ring();
+    while (const uint64_t now = look()) {
+      if (now == stamp) break;
+      stamp = now;
+      verdict = decide(mine, view, stragglers_may_come, nullptr);  // of one moment, if nothing came meanwhile
     }
     return verdict.kind != Verdict::Kind::kPending;
   };
@@ -148,25 +237,15 @@ std::vector<Arrival> WorkerAgreement::agree_on_node(const Arrival& mine) {
     if (Clock::now() - start < kSuspect) continue;
     auto found = deadlock();
     if (found && found == suspicion) {
-      if (settled()) break;  // it says so once
-      leave(mine, {.origin = {}, .message = found->message});
+      const LeaverTurn turn(segment_.header().leaver);
+      if (turn.is_mine && deadlock() == found && !settled()) leave(mine, {.origin = {}, .message = found->message});
     }
     suspicion = std::move(found);
   }
-  // a member that has left may have left by success
-  if (word.load(std::memory_order_seq_cst) == round) leave(mine, verdict.why);
-  ++round;
-  std::vector<Arrival> arrivals;
-  for (int32_t w : mine.members) {
-    arrivals.push_back(w == worker_ ? mine : view.arrival(w).value());
-    if (w != worker_) takers_.emplace_back(w, arrivals.back().taken + 1);
-  }
-  segment_.slot(worker_).taken.fetch_add(1, std::memory_order_release);
-  segment_.header().board.ring();
-  return arrivals;
+  if (verdict.kind == Verdict::Kind::kFailed) leave(mine, verdict.why);
 }
 
-std::vector<Arrival> WorkerAgreement::agree_across_nodes(const Arrival& mine) {
+void WorkerAgreement::agree_across_nodes(Arrival& mine) {
   const SharedRecord record = segment_.verdict(worker_);
   uint64_t seen = UINT64_MAX;
   std::vector<std::byte> bytes;
@@ -182,12 +261,11 @@ std::vector<Arrival> WorkerAgreement::agree_across_nodes(const Arrival& mine) {
   };
   while (!wait_until(segment_.header().board, policy_, Clock::now() + kTick, settled)) segment_.check_not_abandoned();
   if (!verdict.agreed) leave(mine, verdict.why);
-  std::vector<Arrival> arrivals;
+  arrivals_.assign(mine.members.size(), {});
   for (size_t r = 0; r < mine.members.size(); ++r) {
-    arrivals.push_back({.worker = mine.members[r], .id = mine.id, .signature = mine.signature});
-    if (r < verdict.counts.size()) arrivals.back().counts = verdict.counts[r];
+    arrivals_[r] = {.worker = mine.members[r], .id = mine.id, .signature = mine.signature};
+    if (r < verdict.counts.size()) arrivals_[r].counts = verdict.counts[r];
   }
-  return arrivals;
 }
 
 /// What is read of a node holds still: a member writes its next arrival only after all others have taken a success (see write()), so
@@ -207,9 +285,9 @@ void WorkerAgreement::broken(const std::string& why) {
   std::abort();  // not reached
 }
 
-void WorkerAgreement::leave(Arrival mine, const Disagreement& why) {
+void WorkerAgreement::leave(Arrival& mine, const Disagreement& why) {
   left_.emplace_back(mine.id, why.origin.value_or(here()));
-  write(mine);
+  write(mine, Readers::kLeader);
   if (why.origin) throw ConsequenceError(*why.origin, why.message);
   throw UsageError(why.message);
 }

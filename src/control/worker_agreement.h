@@ -22,8 +22,8 @@ struct RemoteVerdict {
 void encode(Writer& out, const RemoteVerdict& verdict);
 RemoteVerdict decode_remote_verdict(Reader& in);
 
-/// A worker's side of the agreement. Inside a node the members read each other's arrivals and the first to see them
-/// complete advances the communicator's round (one atomic word): the verdict falls once. Across nodes the leaders do it.
+/// A worker's side of the agreement. Inside a node the members read each other's arrivals and come to the same verdict each; across
+/// nodes the leaders do it.
 class WorkerAgreement final : public Agreement {
  public:
   WorkerAgreement(Segment& segment, int worker, WaitPolicy policy, Recorder& recorder, const Faults& faults)
@@ -31,21 +31,24 @@ class WorkerAgreement final : public Agreement {
   void begin_command(uint64_t seq);
 
   CollectiveId next_id(CommKey key) override;
-  std::vector<Arrival> agree(Arrival mine) override;
+  const std::vector<Arrival>& agree(Arrival& mine) override;
   void moves() override { faults_.at(Fault::Where::kTransfer, seq_); }
-  void ends(bool well) override { recorder_.end_collective(well ? Record::State::kDone : Record::State::kFailed); }
+  void ends(bool well) override;
   void decline(const CollectiveId& id) override;
   [[noreturn]] void broken(const std::string& why) override;
   SubSlot free_slot() override;
-  void adopt(CommKey key, uint64_t round) override { rounds_[key] = round; }
   Origin here() const override { return {worker_, seq_}; }
 
  private:
-  void write(Arrival& arrival);
-  std::vector<Arrival> agree_on_node(const Arrival& mine);
-  std::vector<Arrival> agree_across_nodes(const Arrival& mine);
+  enum class Readers { kLine, kRecord, kLeader };  // kLine: members on this node, for whom the line says enough
+  void write(Arrival& arrival, Readers readers);
+  void write_record(const Arrival& arrival);
+  void agree_on_node(Arrival& mine, bool line_is_enough);
+  bool agree_by_lines(const Arrival& mine);
+  void agree_slowly(Arrival& mine);
+  void agree_across_nodes(Arrival& mine);
   std::optional<Deadlock> deadlock();
-  [[noreturn]] void leave(Arrival mine, const Disagreement& why);
+  [[noreturn]] void leave(Arrival& mine, const Disagreement& why);
 
   Segment& segment_;
   int worker_;
@@ -53,15 +56,17 @@ class WorkerAgreement final : public Agreement {
   Recorder& recorder_;
   const Faults& faults_;
   uint64_t seq_ = 0;
-  int next_slot_ = 0;
+  uint32_t sub_uses_ = 0;  // in this command
   std::shared_ptr<std::bitset<kSubSlots>> slots_ = std::make_shared<std::bitset<kSubSlots>>();  // taken in this command
   std::map<CommKey, uint32_t> indices_;  // in this command
-  std::map<CommKey, uint64_t> rounds_;   // successes on a communicator so far
   std::vector<std::pair<CollectiveId, Origin>> left_;  // in this command
   std::vector<std::pair<int, uint64_t>> takers_;       // (worker, count) to wait for before the next arrival is written
+  std::vector<Arrival> arrivals_;                      // what agree() returns
+  bool has_part_of_all_ = false;                       // what all agreed on gives every member something of every other
 };
 
-/// What the node's shared memory says of its workers.
+/// What the node's shared memory says of its workers. Who has arrived by a line has no other members than itself, until it has
+/// waited so long that it wrote its record.
 class SegmentView final : public MemberView {
  public:
   explicit SegmentView(Segment& segment) : segment_(segment) {}

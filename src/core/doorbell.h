@@ -20,6 +20,10 @@ struct Doorbell {
   void ring() {
     if (sleepers.fetch_add(0, std::memory_order_seq_cst) != 0) wake();
   }
+  /// ring(), when both the change and every look at it are seq_cst: only reads the line that ring() takes for itself.
+  void ring_ordered() {
+    if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
+  }
   void wake();
   void sleep(uint32_t seen, std::chrono::nanoseconds at_most);  ///< returns at once when value != seen
 };

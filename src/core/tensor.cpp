@@ -217,7 +217,7 @@ void Tensor::poison(Poison origin) const {
   storage_->is_poisoned.store(true);
 }
 void Tensor::clear_poison() const {
-  if (storage_) storage_->is_poisoned.store(false);
+  if (storage_ && storage_->is_poisoned.load()) storage_->is_poisoned.store(false);
 }
 const Tensor::Poison* Tensor::poisoned() const {
   return storage_ && storage_->is_poisoned.load() ? &storage_->poison : nullptr;

@@ -194,6 +194,19 @@ const bool registered = [] {
       sub.barrier();
     }
   });
+  register_global_func("comm.split_otherwise", [] {  // a slot's next use has other members, who have done fewer collectives on it
+    const int id = worker::id();
+    for (int i = 0; i < 150; ++i) {
+      const int color = i / 50 % 2 == 0 ? id / 2 : 0;
+      const Comm sub = worker::world().split(color);
+      for (int w : sub.workers()) expect((i / 50 % 2 == 0 ? w / 2 : 0) == color, "members");
+      for (int times = 0; times <= i % 3; ++times) {
+        const Tensor x = Tensor::full<int64_t>({1}, i), sum = Tensor::like(x);
+        sub.allreduce(x, sum);
+        expect(sum.item<int64_t>() == int64_t{i} * sub.size(), "allreduce of a split");
+      }
+    }
+  });
   register_global_func("comm.half_average", [](DType dtype, double value) {
     const Comm world = worker::world();
     const int size = world.size();
@@ -292,6 +305,7 @@ TEST_F(Communicator, sends_between_pairs) {
 }
 
 TEST_F(Communicator, splits_again_and_again) { on_all("comm.split", {{}}); }
+TEST_F(Communicator, splits_with_other_members) { on_all("comm.split_otherwise", {{}}); }
 
 TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
   const std::pair<const char*, const char*> rows[] = {

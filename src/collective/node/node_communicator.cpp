@@ -128,12 +128,13 @@ class NodeCommunicator final : public Communicator {
 
   void hand_over(const std::vector<Arrival>& members) {
     ++hand_overs_;
-    staging_.step(worker_).fetch_add(1, std::memory_order_acq_rel);
-    staging_.bell->ring();
+    auto& mine = staging_.step(worker_);
+    mine.store(mine.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+    staging_.bell->ring_ordered();
     for (const Arrival& member : members) {
       auto& step = staging_.step(member.worker);
       const uint64_t target = member.step + hand_overs_;
-      auto reached = [&] { return step.load(std::memory_order_acquire) >= target; };
+      auto reached = [&] { return step.load(std::memory_order_seq_cst) >= target; };
       while (!wait_until(*staging_.bell, staging_.policy, Clock::now() + std::chrono::milliseconds(100), reached))
         staging_.check_alive();
     }
