@@ -35,7 +35,7 @@ class TUTTI_API DRef {
   ///         TimeoutError, TransportError
   Value debug_get_from_remote(int worker_id, Timeout timeout = {}, Where where = Where::current()) const;
   /// Sets the value on one worker: in place when it is a tensor of the same count and dtype, else replaced.
-  void debug_copy_from(int worker_id, const Value& value, Where where = Where::current()) const;
+  void debug_copy_from(int worker_id, const Value& value, Timeout timeout = {}, Where where = Where::current()) const;
   operator Value() const;  // NOLINT: a DRef is an argument like any value
 
  protected:
@@ -87,7 +87,7 @@ struct CallSite {
 };
 
 struct SessionOptions {
-  int num_workers = 0;  ///< 0: all ranks of the job
+  int num_workers = 0;  ///< 0: all ranks of the job; threads and processes must be counted
   int num_groups = 1;   ///< must divide num_workers
   std::chrono::milliseconds start_timeout{30000};
   Timeout timeout = {};  ///< a wait of this length writes a hang report and goes on; default TUTTI_TIMEOUT seconds, or 600
@@ -198,6 +198,7 @@ class TUTTI_API Session {
 class TUTTI_API ThreadedSession : public Session {
  public:
   explicit ThreadedSession(int num_workers, int num_groups = 1, Where where = Where::current());
+  explicit ThreadedSession(const SessionOptions& options, Where where = Where::current());
 };
 
 /// Worker processes on this machine: the program executes itself again and tutti::run serves in them. They stay for the
@@ -206,6 +207,7 @@ class TUTTI_API ThreadedSession : public Session {
 class TUTTI_API ProcessSession : public Session {
  public:
   explicit ProcessSession(int num_workers, int num_groups = 1, Where where = Where::current());
+  explicit ProcessSession(const SessionOptions& options, Where where = Where::current());
 };
 
 /// Accepted for drop-in use inside a job of that shape (nodes x workers per node); host and port are ignored.

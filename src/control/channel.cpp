@@ -18,7 +18,7 @@ void SegmentChannel::send(std::span<const std::byte> command, const std::functio
     segment_->header().commands.ring();
     if (rest.empty()) return;
     relax();
-    wait(Clock::now() + std::chrono::milliseconds(50), [&] { return commands_.space() > 0; });
+    wait(Clock::now() + std::chrono::milliseconds(50), [&] { return commands_.space(1) > 0; });
   }
 }
 

@@ -21,6 +21,8 @@ class Channel {
  public:
   virtual ~Channel() = default;
   virtual const Layout& layout() const = 0;
+  /// A command of that many bytes would be taken at once.
+  virtual bool has_room(size_t bytes) = 0;
   /// Broadcasts one command. Blocks only while the slowest worker is a ring behind; `relax` is called meanwhile.
   virtual void send(std::span<const std::byte> command, const std::function<void()>& relax) = 0;
   /// A reply of any worker, if one is there. What a worker sent before it finished a command is there once finished()
@@ -50,6 +52,7 @@ class SegmentChannel : public Channel {
  public:
   explicit SegmentChannel(std::unique_ptr<Segment> segment);
   const Layout& layout() const override { return segment_->layout(); }
+  bool has_room(size_t bytes) override { return commands_.space(bytes) >= bytes; }
   void send(std::span<const std::byte> command, const std::function<void()>& relax) override;
   std::optional<std::vector<std::byte>> try_receive() override;
   uint64_t finished() override { return segment_->least_finished(); }

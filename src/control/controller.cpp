@@ -5,10 +5,9 @@
 
 #include <algorithm>
 
+#include "control/controller_turn.h"
 #include "control/host_array.h"
 #include "control/tensors_inside.h"
-#include "control/signals.h"
-#include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
 
@@ -16,51 +15,14 @@ namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kTick = 50ms;       // how often a wait looks whether the workers live
 constexpr auto kFlushAfter = 5ms;  // freed ids of an idle controller
-constexpr size_t kRemembered = 1024;
+constexpr size_t kMostFreed = 1024;  // in one command
+/// Free in the rings before a command gets its number: more than one without arguments can take.
+constexpr size_t kRoom = size_t{64} * 1024;
 
 std::atomic<uint64_t> last_id{0};
 
-Clock::time_point deadline_of(Timeout timeout) {
-  constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
-  return Clock::now() + std::min(timeout.value_or(kYear), kYear);
-}
-
 }  // namespace
-
-/// The right to use the session, for one call. Calls must not overlap in time: that is an error, not a race.
-class Controller::Turn {
- public:
-  enum class IfTaken { kRefuse, kWait };
-  explicit Turn(Controller& controller, IfTaken if_taken = IfTaken::kRefuse) : lock_(controller.turn_, std::defer_lock) {
-    if (auto* worker = Worker::current())
-      throw UsageError(fmt::format("a worker function can't use a session (worker {}, command {}); return what the controller needs",
-                                   worker->id(), worker->seq()));
-    if (getpid() != controller.pid_)
-      throw UsageError(fmt::format("the session belongs to process {}, this is {}, a fork of it; make a session here", controller.pid_, getpid()));
-    if (if_taken == IfTaken::kWait) lock_.lock();
-    else lock_.try_lock();
-    while (!lock_.owns_lock()) {
-      if (!controller.flushing_.load()) {
-        if (lock_.try_lock()) break;  // the flusher has just ended
-        if (!controller.flushing_.load())
-          throw UsageError("two calls on one session overlap in time; issue from one thread at a time, or lock");
-      }
-      std::this_thread::yield();
-      if (lock_.try_lock()) break;
-    }
-    if (!controller.lost_.empty()) throw TransportError(controller.lost_);
-    if (controller.over_) throw UsageError("the session was shut down; make a new one");
-    if (preemption_is_asked_for() && controller.preemption_hook_ && if_taken == IfTaken::kRefuse) {
-      lock_.unlock();
-      controller.preempt();
-    }
-  }
-
- private:
-  std::unique_lock<std::mutex> lock_;
-};
 
 Controller::Controller(std::string kind, const MakeChannel& make_channel, Timeout limit, std::function<void()> closed)
     : kind_(std::move(kind)),
@@ -145,7 +107,8 @@ void Controller::flush_loop() {
     quiet = has_work ? 0 : quiet + 1;
     if (has_work) {
       flushing_.store(true);
-      if (std::unique_lock turn(turn_, std::try_to_lock); turn.owns_lock() && !over_ && lost_.empty()) try {
+      if (std::unique_lock turn(turn_, std::try_to_lock);
+          turn.owns_lock() && !over_ && lost_.empty() && !last_seq_ && channel_->has_room(kRoom)) try {
           Command command{.action = Action::kKillReg};
           issue(command, Where());
         } catch (const std::exception& error) {
@@ -163,27 +126,35 @@ uint32_t Controller::site(Where where) {
   return it->second;
 }
 
-uint64_t Controller::issue(Command& command, Where where) {
+uint64_t Controller::issue(Command& command, Where where, Clock::time_point deadline) {
+  // before it has a number: a call that runs into its limit here leaves no trace
+  if (!channel_->has_room(kRoom)) [[unlikely]]
+    wait_for([&] { return channel_->has_room(kRoom); }, deadline, "room for a command", where);
   command.site = site(where);
   command.acknowledged = std::move(acknowledgements_);
   acknowledgements_.clear();
   {
     std::lock_guard lock(registers_mutex_);
-    command.freed = std::move(dropped_);
-    dropped_.clear();
+    if (dropped_.size() <= kMostFreed) {
+      command.freed = std::move(dropped_);
+      dropped_.clear();
+    } else {
+      command.freed.assign(dropped_.end() - kMostFreed, dropped_.end());
+      dropped_.resize(dropped_.size() - kMostFreed);
+    }
     // the worker frees before it executes, so these ids can be given out again from now on
     reusable_.insert(reusable_.end(), command.freed.begin(), command.freed.end());
   }
   command.seq = seq_.fetch_add(1) + 1;
+  std::optional<Wait> wait;  // for room, in the middle of a long one
   try {
     channel_->send(encode(command), [&] {
-      channel_->check_alive();
+      if (!wait) wait.emplace(*this, "room for a long command", where);
+      wait->tick();
       drain();
     });
   } catch (const TransportError& error) {
-    lost_ = error.what();
-    dump_traces("lost");
-    throw;
+    lose(error);
   }
   return command.seq;
 }
@@ -270,117 +241,12 @@ void Controller::copy(Action action, const Tensor& host, const DRef& remote, Whe
   issue(command, where);
 }
 
-void Controller::drain() {
-  while (auto bytes = channel_->try_receive()) {
-    Reply reply = decode_reply(*bytes);
-    reply.failure.issued_at = reply.site < sites_.size() ? sites_[reply.site] : "";
-    const bool is_answer = reply.kind == Reply::Kind::kValue || reply.kind == Reply::Kind::kToken ||
-                           reply.kind == Reply::Kind::kPoisoned ||
-                           (reply.kind == Reply::Kind::kError && reply.origin.worker < 0);
-    if (is_answer) {
-      if (reply.seq == awaited_) answer_ = std::move(reply);
-      else if (reply.token) exchange_.take(reply.token);  // of a call that timed out
-    } else if (reply.kind == Reply::Kind::kAck) {
-      acks_[reply.worker] = std::max(acks_[reply.worker], reply.seq);
-    } else if (reply.kind == Reply::Kind::kError) {
-      failures_.push_back({std::move(reply.failure), reply.origin});
-    } else {
-      consequences_.push_back(std::move(reply));
-    }
-  }
-}
-
-void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where) {
-  auto look = [&] {
-    drain();
-    return ready();
-  };
-  const auto since = Clock::now();
-  auto next_report = since + limit_;
-  const auto waited = [&] {
-    return fmt::format("{} at {}:{} has waited {:.1f} s, command {} of {} is finished everywhere", what, where.file, where.line,
-                       std::chrono::duration<double>(Clock::now() - since).count(), channel_->finished(), seq_.load());
-  };
-  try {
-    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), look)) {
-      channel_->check_alive();
-      if (Clock::now() >= deadline) {
-        timed_out_ = true;
-        const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}", host_name(), waited(),
-                                             report("the limit has passed")));
-        dump_traces("time-out");
-        throw error;  // NOLINT: a copy
-      }
-      if (Clock::now() >= next_report) {
-        next_report += limit_;
-        log_line(LogLevel::kWarn, report(waited()));
-      }
-    }
-    timed_out_ = false;
-  } catch (const TransportError& error) {
-    lost_ = error.what();
-    dump_traces("lost");
-    throw;
-  }
-}
-
-void Controller::await_ack(int worker, Clock::time_point deadline, Where where) {
-  Command command{.action = Action::kSyncWorker, .worker = worker};
-  const uint64_t seq = issue(command, where);
-  wait_for([&] { return acks_[worker] >= seq; }, deadline, fmt::format("sync_worker({})", worker), where);
-}
-
-void Controller::sync_locked(int worker, Clock::time_point deadline, Where where) {
-  if (worker == kAllWorkers) {
-    Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
-    const uint64_t seq = issue(command, where);
-    wait_for([&] { return channel_->finished() >= seq; }, deadline, "sync_all", where);
-    drain();  // what came before the last finished
-    raise_failures(true, deadline, where);
-  } else {
-    await_ack(worker, deadline, where);
-    raise_failures(false, deadline, where);
-  }
-}
-
-void Controller::sync(int worker, Timeout timeout, Where where) {
-  Turn turn(*this);
-  if (worker != kAllWorkers) check_worker(worker, "sync_worker");
-  sync_locked(worker, deadline_of(timeout), where);
-}
-
-void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Where where) {
-  auto reported = [&](Origin origin) {
-    return raised_.contains(origin) ||
-           std::any_of(failures_.begin(), failures_.end(), [&](const Pending& p) { return p.origin == origin; });
-  };
-  // a consequence is told by its origin's report, which is under way: the worker has sent it before it left the command
-  for (size_t i = 0; i < consequences_.size(); ++i) {
-    const Origin origin = consequences_[i].origin;
-    if (all_is_in || reported(origin)) continue;
-    await_ack(origin.worker, deadline, where);
-  }
-  for (Reply& reply : std::exchange(consequences_, {}))
-    if (!reported(reply.origin)) failures_.push_back({std::move(reply.failure), reply.origin});  // the origin was caught
-  if (failures_.empty()) return;
-  if (!over_) dump_traces("error");
-  std::vector<WorkerFailure> failures;
-  for (Pending& pending : std::exchange(failures_, {})) {
-    acknowledgements_.push_back(pending.origin);
-    raised_.insert_or_assign(pending.origin, pending.failure);
-    failures.push_back(std::move(pending.failure));
-  }
-  while (raised_.size() > kRemembered)
-    raised_.erase(std::min_element(raised_.begin(), raised_.end(), [](auto& a, auto& b) { return a.first.seq < b.first.seq; }));
-  throw RemoteError(std::move(failures));
-}
-
 Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where where) {
   Turn turn(*this);
   check_worker(worker, "debug_get_from_remote");
   Command command{.action = Action::kDebugGetFromRemote, .reg = register_of(ref, "debug_get_from_remote"), .worker = worker};
-  awaited_ = issue(command, where);
   const auto deadline = deadline_of(timeout);
+  awaited_ = issue(command, where, deadline);
   bool is_done = false;
   try {
     wait_for(
@@ -419,7 +285,7 @@ Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where 
   return answer.value;
 }
 
-void Controller::debug_set(const DRef& ref, int worker, const Value& value, Where where) {
+void Controller::debug_set(const DRef& ref, int worker, const Value& value, Timeout timeout, Where where) {
   Turn turn(*this);
   check_worker(worker, "debug_copy_from");
   Command command{.action = Action::kDebugSetRegister, .reg = register_of(ref, "debug_copy_from"), .worker = worker};
@@ -431,96 +297,9 @@ void Controller::debug_set(const DRef& ref, int worker, const Value& value, Wher
   } else {
     command.args = {value};
   }
-  issue(command, where);
-  sync_locked(worker, deadline_of({}), where);
-}
-
-void Controller::on_preemption(std::function<void()> hook) {
-  const Turn turn(*this);
-  preemption_hook_ = std::move(hook);
-}
-
-void Controller::preempt() {
-  std::exchange(preemption_hook_, nullptr)();
-  try {
-    shutdown({}, Where::current());
-  } catch (const RemoteError& error) {
-    log(LogLevel::kError, "unreported failure of a session that was preempted: {}", error.what());
-  }
-  throw Preempted("the job is to make room: the session was shut down after its hook had run");
-}
-
-void Controller::shutdown(Timeout timeout, Where where) {
-  end(timeout, where, false);
-}
-
-void Controller::end(Timeout timeout, Where where, bool waits_for_others) {
-  {
-    std::lock_guard lock(registers_mutex_);
-    if (over_) return;
-  }
-  std::map<std::string, DRef> builtins;  // dropped after the turn
-  Turn turn(*this, waits_for_others ? Turn::IfTaken::kWait : Turn::IfTaken::kRefuse);
   const auto deadline = deadline_of(timeout);
-  Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
-  const uint64_t last = issue(command, where);
-  wait_for([&] { return channel_->finished() >= last; }, deadline, "shutdown", where);
-  dump_traces("shutdown");
-  command = {.action = Action::kShutDown};
-  const uint64_t seq = issue(command, where);
-  wait_for([&] { return channel_->finished() >= seq; }, deadline_of({}), "shutdown", where);
-  drain();
-  finish();
-  builtins.swap(builtins_);
-  try {
-    raise_failures(true, deadline, where);
-  } catch (const RemoteError& error) {
-    if (std::uncaught_exceptions() == 0) throw;
-    log(LogLevel::kError, "unreported failure at shutdown: {}", error.what());
-  }
-}
-
-void Controller::finish() {
-  {
-    std::lock_guard lock(registers_mutex_);
-    over_ = true;
-  }
-  set_live(false);
-  channel_->close();
-  auto closed = std::exchange(closed_, nullptr);
-  if (closed && lost_.empty()) closed();  // a lost session keeps what it holds: tutti::run ends the job
-}
-
-void Controller::stop_flusher() {
-  if (!flusher_.joinable()) return;
-  {
-    std::lock_guard lock(flusher_mutex_);
-    flusher_ends_ = true;
-    flusher_wakes_.notify_one();
-  }
-  flusher_.join();
-}
-
-void Controller::close() noexcept try {
-  stop_flusher();
-  if (over_) return;
-  if (lost_.empty()) try {
-    end(timed_out_ ? Timeout(kGrace) : Timeout(), Where::current(), true);  // another thread may still be in a call
-  } catch (const RemoteError& error) {
-    log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());
-  } catch (const TimeoutError& error) {
-    log(LogLevel::kError, "the session can't be ended, a worker is stuck: {}", error.what());
-    set_live(false);
-    channel_->give_up("a worker is stuck");
-    lost_ = "a worker was stuck";
-  } catch (const Error& error) {
-    log(LogLevel::kError, "end of a session: {}", error.what());
-  }
-  if (!over_) finish();
-  std::map<std::string, DRef> builtins;
-  builtins.swap(builtins_);
-} catch (...) {
-  log_line(LogLevel::kError, "end of a session failed");
+  issue(command, where, deadline);
+  sync_locked(worker, deadline, where);
 }
 
 }  // namespace tutti::detail

@@ -37,9 +37,10 @@ class Controller : public std::enable_shared_from_this<Controller> {
   DRef call(const DRef& func, const List& args, Where where);
   DRef call_builtin(const char* name, const List& args, Where where);  ///< runtime.disco.<name>, looked up once
   DRef copy_to_new(const Tensor& host, Where where);
+  void check(const DRef& ref, const char* what) const { register_of(ref, what); }  ///< @throws UsageError  not of this session
   void copy(Action action, const Tensor& host, const DRef& remote, Where where);
   Value debug_get(const DRef& ref, int worker, Timeout timeout, Where where);
-  void debug_set(const DRef& ref, int worker, const Value& value, Where where);
+  void debug_set(const DRef& ref, int worker, const Value& value, Timeout timeout, Where where);
   void sync(int worker, Timeout timeout, Where where);  ///< kAllWorkers: all
   void shutdown(Timeout timeout, Where where);
   bool is_idle_on_one_node();
@@ -55,20 +56,37 @@ class Controller : public std::enable_shared_from_this<Controller> {
  private:
   [[noreturn]] void preempt();
   class Turn;
+  /// Something a call waits for: says so when it takes long, and notices lost workers.
+  class Wait {
+   public:
+    Wait(Controller& controller, std::string what, Where where);
+    std::string so_far() const;
+    void tick();  ///< now and then.  @throws TransportError
+
+   private:
+    Controller& controller_;
+    std::string what_;
+    Where where_;
+    Clock::time_point since_, next_report_;
+  };
   DRef new_register();
   int64_t register_of(const DRef& ref, const char* what) const;
   void check_worker(int worker, const char* what) const;
   DRef look_up(std::string_view name, Where where);
   void check_arguments(const List& args, const char* what) const;
   DRef issue_call(const DRef& func, const List& args, Where where);
-  uint64_t issue(Command& command, Where where);
+  uint64_t issue(Command& command, Where where, Clock::time_point deadline = Clock::time_point::max());
   uint32_t site(Where where);
   void drain();
   void wait_for(const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);
   void sync_locked(int worker, Clock::time_point deadline, Where where);
   void await_ack(int worker, Clock::time_point deadline, Where where);
   void raise_failures(bool all_is_in, Clock::time_point deadline, Where where);
-  void end(Timeout timeout, Where where, bool waits_for_others);
+  static Clock::time_point deadline_of(Timeout timeout);
+  std::string not_raised() const;
+  [[noreturn]] void lose(const TransportError& error);
+  enum class Purpose { kCall, kShutdown, kClose };
+  void end(Timeout timeout, Where where, Purpose purpose);
   bool may_close_here() const;
   void stop_flusher();
   void finish();
@@ -90,6 +108,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::mutex turn_;  // one call at a time; the flusher takes its turn as well
   std::atomic<bool> flushing_{false};
   bool over_ = false;
+  uint64_t last_seq_ = 0;  // of the command that shuts down, once it is on its way
   std::string lost_;  // why, after a TransportError
 
   std::atomic<uint64_t> seq_{0};

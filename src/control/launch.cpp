@@ -15,6 +15,7 @@
 #include "control/node/process_channel.h"
 #include "control/signals.h"
 #include "control/thread/thread_channel.h"
+#include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
 
@@ -51,6 +52,12 @@ void check_launcher(int size) {
   }
 }
 
+void refuse_on_worker(const char* what) {
+  if (const Worker* worker = Worker::current())
+    throw UsageError(fmt::format("{}: a worker function can't make a session (worker {}, command {}); the controller can have several",
+                                 what, worker->id(), worker->seq()));
+}
+
 std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
   register_builtins();
   parse_faults(env_string("TUTTI_FAULT").value_or(""));  // what is wrong there is the caller's error, not a worker's
@@ -67,6 +74,7 @@ std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions
 
 std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, const char* what, Where where,
                                                      std::function<void()> closed) {
+  refuse_on_worker(what);
   Job& job = Job::here();
   if (job.mpi_is_over) throw UsageError(fmt::format("{}: MPI has been finalised; make sessions before", what));
   if (job.owner.empty())
@@ -132,14 +140,21 @@ Session Session::create(SessionOptions options, Where where) {
   return Session(make_job_session(options, "Session::create", where, ranks_are_free));
 }
 
-ThreadedSession::ThreadedSession(int num_workers, int num_groups, Where) {
-  check_shape(num_workers, num_groups, "ThreadedSession");
-  controller_ = make("thread", {.num_workers = num_workers, .num_groups = num_groups});
+ThreadedSession::ThreadedSession(int num_workers, int num_groups, Where where)
+    : ThreadedSession(SessionOptions{.num_workers = num_workers, .num_groups = num_groups}, where) {}
+
+ThreadedSession::ThreadedSession(const SessionOptions& options, Where) {
+  refuse_on_worker("ThreadedSession");
+  check_shape(options.num_workers, options.num_groups, "ThreadedSession");
+  controller_ = make("thread", options);
 }
 
-ProcessSession::ProcessSession(int num_workers, int num_groups, Where where) {
-  check_shape(num_workers, num_groups, "ProcessSession");
-  const SessionOptions options{.num_workers = num_workers, .num_groups = num_groups};
+ProcessSession::ProcessSession(int num_workers, int num_groups, Where where)
+    : ProcessSession(SessionOptions{.num_workers = num_workers, .num_groups = num_groups}, where) {}
+
+ProcessSession::ProcessSession(const SessionOptions& options, Where where) {
+  refuse_on_worker("ProcessSession");
+  check_shape(options.num_workers, options.num_groups, "ProcessSession");
   controller_ = Job::here().mpi ? make_job_session(options, "ProcessSession", where, ranks_are_free) : make("process", options);
 }
 

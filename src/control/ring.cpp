@@ -13,16 +13,18 @@ constexpr size_t kGrowth = size_t{1} << 20;  // memory for a frame is taken as i
 
 }  // namespace
 
-size_t ByteRing::space() const {
+size_t ByteRing::space(size_t enough) {
   const uint64_t head = head_->load(std::memory_order_relaxed);
-  uint64_t slowest = head;
-  for (auto* tail : tails_) slowest = std::min(slowest, tail->load(std::memory_order_acquire));
-  return memory_.size() - (head - slowest);
+  const uint64_t used = head - slowest_;
+  if (used <= memory_.size() && memory_.size() - used >= enough) return memory_.size() - used;
+  slowest_ = head;
+  for (auto* tail : tails_) slowest_ = std::min(slowest_, tail->load(std::memory_order_acquire));
+  return memory_.size() - (head - slowest_);
 }
 
 size_t ByteRing::write_some(std::span<const std::byte> bytes) {
   const uint64_t head = head_->load(std::memory_order_relaxed);
-  const size_t n = std::min(bytes.size(), space());
+  const size_t n = std::min(bytes.size(), space(bytes.size()));
   const size_t at = head % memory_.size(), first = std::min(n, memory_.size() - at);
   if (n == 0) return 0;
   std::memcpy(memory_.data() + at, bytes.data(), first);

@@ -18,7 +18,7 @@ class ByteRing {
   ByteRing(std::span<std::byte> memory, std::atomic<uint64_t>* head, std::vector<std::atomic<uint64_t>*> tails)
       : memory_(memory), head_(head), tails_(std::move(tails)) {}
 
-  size_t space() const;                                                 ///< writable now
+  size_t space(size_t enough);                                          ///< writable now; the writer's. Looks closely only if it must
   size_t write_some(std::span<const std::byte> bytes);                  ///< how many were taken
   size_t read_some(size_t reader, std::span<std::byte> bytes);          ///< how many were there
   bool readable(size_t reader) const {
@@ -29,6 +29,7 @@ class ByteRing {
   std::span<std::byte> memory_;
   std::atomic<uint64_t>* head_ = nullptr;
   std::vector<std::atomic<uint64_t>*> tails_;
+  uint64_t slowest_ = 0;  // where the slowest reader was when the writer last looked
 };
 
 /// A frame on the stream: its length as 8 bytes, then the bytes.

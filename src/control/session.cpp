@@ -10,9 +10,9 @@ Value DRef::debug_get_from_remote(int worker_id, Timeout timeout, Where where) c
   if (!state_) throw UsageError("debug_get_from_remote: the DRef is empty");
   return state_->controller->debug_get(*this, worker_id, timeout, where);
 }
-void DRef::debug_copy_from(int worker_id, const Value& value, Where where) const {
+void DRef::debug_copy_from(int worker_id, const Value& value, Timeout timeout, Where where) const {
   if (!state_) throw UsageError("debug_copy_from: the DRef is empty");
-  state_->controller->debug_set(*this, worker_id, value, where);
+  state_->controller->debug_set(*this, worker_id, value, timeout, where);
 }
 DRef::operator Value() const {
   if (!state_) return RegisterRef();  // refused with its position
@@ -76,6 +76,7 @@ void Session::shutdown(Timeout timeout, Where where) {
 }
 
 DRef Session::broadcast(const Tensor& src, const DRef& dst, bool /*in_group: every group is filled either way*/, Where where) {
+  if (dst) controller().check(dst, "broadcast: dst");
   const DRef on_worker0 = copy_to_worker_0(src, {}, where);
   DRef result = dst ? dst : empty(src.shape(), src.dtype(), {}, false, true, where);
   broadcast_from_worker0(on_worker0, result, false, where);
@@ -83,6 +84,7 @@ DRef Session::broadcast(const Tensor& src, const DRef& dst, bool /*in_group: eve
 }
 
 DRef Session::scatter(const Tensor& src, const DRef& dst, bool in_group, Where where) {
+  if (dst) controller().check(dst, "scatter: dst");
   const int parts = in_group ? num_workers() / num_groups() : num_workers();
   if (!src || src.shape().empty() || src.shape()[0] != parts)
     throw UsageError(fmt::format("scatter: src has shape {}, expected shape[0] == {} ({})", to_string(src.shape()), parts,

@@ -339,7 +339,7 @@ void Worker::reply(const Reply& reply) {
   ByteRing ring = segment_.replies(id_);
   Doorbell& space = segment_.slot(id_).reply_space;
   while (!rest.empty() && !segment_.abandoned()) {
-    wait_until(space, policy_, Clock::now() + std::chrono::seconds(1), [&] { return ring.space() > 0; });
+    wait_until(space, policy_, Clock::now() + std::chrono::seconds(1), [&] { return ring.space(1) > 0; });
     rest = rest.subspan(ring.write_some(rest));
     segment_.header().controller.ring();
   }

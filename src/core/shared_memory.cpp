@@ -32,6 +32,7 @@ SharedMemory SharedMemory::create(size_t size_bytes) {
   SharedMemory memory;
   memory.fd_.reset(::memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_) fail("memfd_create");
+  if (::fchmod(memory.fd_.get(), S_IRUSR | S_IWUSR) != 0) fail("fchmod of shared memory");  // it is made with 0777
   if (::ftruncate(memory.fd_.get(), static_cast<off_t>(size_bytes)) != 0) fail("ftruncate of shared memory");
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, kSeals) != 0) fail("sealing shared memory");
   memory.mapping_ = map(memory.fd_.get(), size_bytes, MAP_SHARED);

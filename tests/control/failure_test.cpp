@@ -23,6 +23,16 @@ const bool registered = [] {
       if (w == worker::id()) throw std::runtime_error(text);
     return worker::id();
   });
+  register_global_func("fail.on_while_0_computes", [](int on, int ms) {
+    if (worker::id() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    if (worker::id() == on) throw std::runtime_error("told to");
+  });
+  register_global_func("fail.declines_and_computes", [](int on, int ms) {
+    const Tensor one = Tensor::full<float>({4}, 1);
+    if (worker::id() != on) return worker::world().allreduce(one, Tensor::like(one));
+    EXPECT_THROW(worker::world().allreduce(one, Tensor::full<float>({3}, 0)), UsageError);
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  });
   register_global_func("fail.int_on", [](int on) {
     if (on == worker::id()) throw 42;  // NOLINT: not a std::exception, on purpose
   });
@@ -491,8 +501,39 @@ TEST(Failure, shutdown_raises_what_nobody_asked_for_and_destructors_do_not) {
     EXPECT_NE(message_of<RemoteError>([&] { s.shutdown(); }).find("unreported"), std::string::npos);
     s.shutdown();  // again: nothing
   }
+  testing::internal::CaptureStderr();
+  {
+    Session s = make_session();
+    s.get_global_func("fail.on")(Shape{workers() - 1}, "unreported");
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("unreported failure of a session that went out of scope"), std::string::npos) << log;
   Session s = make_session();
   s.sync_all();
+}
+
+TEST(Failure, a_time_out_tells_what_has_failed_by_then) {
+  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
+  Session s = make_session();
+  s.get_global_func("fail.on_while_0_computes")(1, 800);
+  const std::string text = message_of<TimeoutError>([&] { s.sync_all(std::chrono::milliseconds(300)); });
+  EXPECT_NE(text.find("computes fail.on_while_0_computes"), std::string::npos) << text;
+  EXPECT_NE(text.find("failures that had arrived by then:"), std::string::npos) << text;
+  EXPECT_NE(text.find("told to"), std::string::npos) << text;
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("told to"), std::string::npos);  // once
+  s.sync_all();
+}
+
+TEST(Failure, a_consequence_does_not_wait_for_a_member_that_caught_its_error_and_computes_on) {
+  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
+  Session s = make_session();
+  const auto start = std::chrono::steady_clock::now();
+  s.get_global_func("fail.declines_and_computes")(1, 6000);
+  const std::string text = message_of<RemoteError>([&] { s.sync_worker(0); });
+  EXPECT_NE(text.find("allreduce: worker 1 has left it"), std::string::npos) << text;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  s.sync_all();
+  EXPECT_EQ(s.get_global_func("fail.echo")(5).debug_get_from_remote(0), Value(5));
 }
 
 }  // namespace

@@ -19,6 +19,17 @@ const bool registered = [] {
   register_global_func("hang.computes", [](int on, int ms) {
     if (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   });
+  register_global_func("hang.echo", [](const Value& v) { return v; });
+  register_global_func("hang.late_value", [](int on, int ms, int value) {
+    if (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    return value;
+  });
+  register_global_func("hang.slow_object", [](int ms) {
+    return std::shared_ptr<int>(new int(ms), [](const int* length) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(*length));
+      delete length;
+    });
+  });
   register_global_func("hang.late", [](int on, int ms) {
     if (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
     worker::world().allreduce(one(), one());
@@ -89,6 +100,61 @@ TEST(Hang, waits_beyond_the_limit_are_reported_and_go_on) {
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(has(text, "has waited 1.0 s")) << text;
   EXPECT_TRUE(has(text, "computes hang.computes in command 2 since ")) << text;
+}
+
+TEST(Hang, a_session_may_have_its_own_limit_and_reports_each_time_it_passes) {
+  Session s = make_session({.timeout = 400ms});
+  s.get_global_func("hang.computes")(workers() - 1, 1100);
+  testing::internal::CaptureStderr();
+  s.sync_all();
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(has(text, "has waited 0.4 s")) << text;
+  EXPECT_TRUE(has(text, "has waited 0.8 s")) << text;
+}
+
+TEST(Hang, every_wait_takes_a_limit_and_can_be_resumed) {
+  Session s = make_session();
+  const int last = workers() - 1;
+  DRef x = s.get_global_func("hang.late_value")(last, 400, 7);
+  EXPECT_TRUE(has(message_of<TimeoutError>([&] { (void)x.debug_get_from_remote(last, 50ms); }), "debug_get_from_remote("));
+  EXPECT_EQ(x.debug_get_from_remote(last), Value(7));
+  s.get_global_func("hang.computes")(last, 400);
+  EXPECT_TRUE(has(message_of<TimeoutError>([&] { x.debug_copy_from(last, 8, 50ms); }), "sync_worker("));
+  EXPECT_EQ(x.debug_get_from_remote(last), Value(8));  // it was under way
+  s.get_global_func("hang.computes")(last, 400);
+  EXPECT_THROW(s.sync_worker(last, 50ms), TimeoutError);
+  EXPECT_THROW(s.shutdown(50ms), TimeoutError);
+  EXPECT_EQ(x.debug_get_from_remote(last), Value(8));  // nothing has happened yet
+  s.shutdown();
+  s.shutdown();
+}
+
+TEST(Hang, a_shutdown_that_waits_for_an_object_can_be_resumed) {
+  Session s = make_session();
+  DRef x = s.get_global_func("hang.slow_object")(500);
+  s.sync_all();
+  EXPECT_THROW(s.shutdown(100ms), TimeoutError);
+  EXPECT_TRUE(has(message_of<UsageError>([&] { s.sync_all(); }), "half shut down"));
+  x = {};
+  s.shutdown();
+  EXPECT_TRUE(has(message_of<UsageError>([&] { s.sync_all(); }), "was shut down"));
+}
+
+TEST(Hang, a_command_that_finds_no_room_keeps_its_limit) {
+  Session s = make_session();
+  auto echo = s.get_global_func("hang.echo");
+  s.get_global_func("hang.computes")(workers() - 1, 1500);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<DRef> kept;
+  for (int i = 0; i < 900; ++i) kept.push_back(echo(std::string(1000, 'x')));  // all but fills the ring
+  kept.push_back(echo(std::string(50000, 'x')));
+  const std::string text = time_out_of(s, 200ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 1200ms);
+  if (kind() != "mpi") {
+    EXPECT_TRUE(has(text, "room for a command at ../tests/control/hang_test.cpp:")) << text;
+  }
+  EXPECT_EQ(kept.back().debug_get_from_remote(workers() - 1), Value(std::string(50000, 'x')));
+  s.sync_all();
 }
 
 TEST(Hang, sigusr2_asks_for_a_report) {

@@ -17,6 +17,11 @@ Session* session_for_workers = nullptr;  // worker 0 lives in the controller's p
 DRef* dref_for_workers = nullptr;
 
 const bool registered = [] {
+  register_global_func("misuse.make", [](const std::string& type) {
+    if (type == "ThreadedSession") ThreadedSession(1);
+    else if (type == "ProcessSession") ProcessSession(1);
+    else Session::create();
+  });
   register_global_func("misuse.echo", [](const Value& v) { return v; });
   register_global_func("misuse.noexcept", [](int64_t a) noexcept { return a + 1; });
   register_global_func("misuse.sleep_ms", [](int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });
@@ -85,6 +90,26 @@ TEST(Misuse, a_worker_function_that_uses_a_session) {
   }
   session_for_workers = nullptr;
   dref_for_workers = nullptr;
+  s.sync_all();
+}
+
+TEST(Misuse, a_worker_function_that_makes_a_session) {
+  Session s = make_session();
+  for (const char* type : {"ThreadedSession", "ProcessSession", "Session::create"}) {
+    s.get_global_func("misuse.make")(type);
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find(std::string(type) + ": a worker function can't make a session (worker "),
+              std::string::npos) << type;
+  }
+  s.sync_all();
+}
+
+TEST(Misuse, a_foreign_destination_is_refused_before_anything_is_sent) {
+  Session s = make_session();
+  ThreadedSession other(1);
+  const DRef foreign = other.empty({2}, kFloat32);
+  EXPECT_EQ(message_of<UsageError>([&] { s.broadcast(floats({1, 2}), foreign); }), "broadcast: dst: the DRef belongs to another session");
+  EXPECT_EQ(message_of<UsageError>([&] { s.scatter(floats(iota(2 * workers()), {workers(), 2}), foreign); }),
+            "scatter: dst: the DRef belongs to another session");
   s.sync_all();
 }
 

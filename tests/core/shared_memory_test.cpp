@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstring>
@@ -30,6 +31,12 @@ TEST(SharedMemory, a_peer_sees_what_the_creator_writes_and_nothing_stays_behind)
     EXPECT_EQ(peer.size_bytes(), 8192u);
   }
   EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(SharedMemory, is_its_owners_alone) {
+  struct stat status {};
+  ASSERT_EQ(fstat(SharedMemory::create(4096).fd(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
 TEST(SharedMemory, the_size_is_sealed) {

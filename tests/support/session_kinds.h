@@ -23,10 +23,14 @@ inline int workers() {
   return text ? std::atoi(text) : 4;
 }
 /// All workers of this run unless told otherwise.
+inline tutti::Session make_session(tutti::SessionOptions options) {
+  if (options.num_workers == 0) options.num_workers = workers();
+  if (kind() == "thread") return tutti::ThreadedSession(options);
+  if (kind() == "process") return tutti::ProcessSession(options);
+  return tutti::Session::create(options);
+}
 inline tutti::Session make_session(int groups = 1, int n = workers()) {
-  if (kind() == "thread") return tutti::ThreadedSession(n, groups);
-  if (kind() == "process") return tutti::ProcessSession(n, groups);
-  return tutti::Session::create({.num_workers = n, .num_groups = groups});
+  return make_session(tutti::SessionOptions{.num_workers = n, .num_groups = groups});
 }
 /// 1 and, where the workers divide, 2.
 inline std::vector<int> group_counts() { return workers() % 2 == 0 ? std::vector{1, 2} : std::vector{1}; }

@@ -265,7 +265,7 @@ bool Leader::forward_commands() {
     for (const Child& child : children_) send(child.rank, Kind::kCommands, bytes);
     return true;
   }
-  while (!backlog_.empty() && ring_.space() > 0) {
+  while (!backlog_.empty() && ring_.space(1) > 0) {
     const std::vector<std::byte> piece(backlog_.begin(), backlog_.begin() + std::min<ptrdiff_t>(std::ssize(backlog_), ptrdiff_t{64} * 1024));
     const size_t taken = ring_.write_some(piece);
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<ptrdiff_t>(taken));
@@ -297,7 +297,7 @@ bool Leader::has_replies() const {
 }
 
 uint64_t Leader::consumed_here() {
-  return segment_.header().ring_head.load() - (Segment::kRingBytes - ring_.space());
+  return segment_.header().ring_head.load() - (Segment::kRingBytes - ring_.space(SIZE_MAX));
 }
 
 /// What a worker sent before it finished a command goes up before the news that it has.

@@ -15,6 +15,7 @@ class MpiChannel final : public SegmentChannel {
  public:
   MpiChannel(std::unique_ptr<Segment> segment, MpiJob& job, Exchange& exchange);
   ~MpiChannel() override { close(); }
+  bool has_room(size_t bytes) override { return SegmentChannel::has_room(bytes) && (!leader_ || leader_->has_room()); }
   void send(std::span<const std::byte> command, const std::function<void()>& relax) override;
   std::optional<std::vector<std::byte>> try_receive() override;
   uint64_t finished() override;

@@ -32,7 +32,11 @@ expect 1 'SocketSession: the job has 1 node(s) with 2 rank(s) each' "$mpirun" -n
 expect 1 'asked for 1 x 1000' "$ways" socket 1 1000
 expect 0 'unreported failure of a session that went out of scope: .*told to' "$ways" drop
 expect 0 'unreported failure of a session that went out of scope: .*told to' "$mpirun" -n 2 "$ways" drop
-expect 1 'unreported failure at shutdown: .*told to' "$ways" shutdown_in_flight
+expect 1 'shutdown while another exception is under way: .*told to' "$ways" shutdown_in_flight
+expect 124 'shutdown while another exception is under way: .*the limit has passed' "$ways" stuck_and_thrown thread 1
+expect 124 'room for a command at .* has waited [01].[03] s' "$ways" stuck_full thread 1
+expect 124 'room for a command at .* has waited [01].[03] s' "$ways" stuck_full process 1
+expect 124 'room for a command at .* has waited [01].[03] s' "$mpirun" -n 3 "$ways" stuck_full mpi 1
 expect 1 'the first exception' "$mpirun" -n 2 "$ways" shutdown_in_flight
 # a time-out that nobody catches, with a worker that never ends: 124, and the report says who it is
 for worker in 0 2; do

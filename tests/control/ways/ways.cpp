@@ -17,6 +17,7 @@ const bool registered[] = {register_global_func("ways.fail", [] { throw std::run
                           register_global_func("ways.stuck", [](int on) {
                             while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                           }),
+                          register_global_func("ways.echo", [](const std::string& text) { return text; }),
                           register_global_func("ways.stopped", [](int on) {
                             if (worker::id() == on) std::raise(SIGSTOP);
                           }),
@@ -46,8 +47,26 @@ int controller(int argc, char** argv) {
   if (what.starts_with("stuck")) {  // the last worker, or worker 0
     std::printf("output that was written before\n");
     Session s = kind == "thread" ? Session(ThreadedSession(3)) : kind == "process" ? Session(ProcessSession(3)) : Session::create();
-    s.get_global_func("ways." + what)(argc > 3 ? std::atoi(argv[3]) : 0);
-    s.sync_all(std::chrono::milliseconds(300));
+    const std::chrono::milliseconds limit(300);
+    const int on = argc > 3 ? std::atoi(argv[3]) : 0;
+    if (what == "stuck_and_thrown") {
+      struct Guard {
+        Session& session;
+        std::chrono::milliseconds limit;
+        ~Guard() { session.shutdown(limit); }
+      } guard{s, limit};
+      s.get_global_func("ways.stuck")(on);
+      throw std::runtime_error("the first exception");
+    }
+    if (what == "stuck_full") {  // so many commands wait that there is hardly room for another
+      s.get_global_func("ways.stuck")(on);
+      auto echo = s.get_global_func("ways.echo");
+      for (int i = 0; i < 900; ++i) echo(std::string(1000, 'x'));
+      echo(std::string(50000, 'x'));
+    } else {
+      s.get_global_func("ways." + what)(on);
+    }
+    s.sync_all(limit);
   }
   if (what == "preempted") {  // works until it is asked to make room
     Session s = Session::create();

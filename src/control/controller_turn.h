@@ -1,0 +1,46 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "control/controller.h"
+#include "control/signals.h"
+#include "control/worker.h"
+
+namespace tutti::detail {
+
+/// The right to use the session, for one call. Calls must not overlap in time: that is an error, not a race.
+class Controller::Turn {
+ public:
+  explicit Turn(Controller& controller, Purpose purpose = Purpose::kCall) : lock_(controller.turn_, std::defer_lock) {
+    if (auto* worker = Worker::current())
+      throw UsageError(fmt::format("a worker function can't use a session (worker {}, command {}); return what the controller needs",
+                                   worker->id(), worker->seq()));
+    if (getpid() != controller.pid_)
+      throw UsageError(fmt::format("the session belongs to process {}, this is {}, a fork of it; make a session here", controller.pid_, getpid()));
+    if (purpose == Purpose::kClose) lock_.lock();  // another thread may still be in a call
+    else lock_.try_lock();
+    while (!lock_.owns_lock()) {
+      if (!controller.flushing_.load()) {
+        if (lock_.try_lock()) break;  // the flusher has just ended
+        if (!controller.flushing_.load())
+          throw UsageError("two calls on one session overlap in time; issue from one thread at a time, or lock");
+      }
+      std::this_thread::yield();
+      if (lock_.try_lock()) break;
+    }
+    if (!controller.lost_.empty()) throw TransportError(controller.lost_);
+    if (controller.over_) throw UsageError("the session was shut down; make a new one");
+    if (controller.last_seq_ && purpose == Purpose::kCall)
+      throw UsageError("the session is half shut down: shutdown() ran into its limit; call it again");
+    if (preemption_is_asked_for() && controller.preemption_hook_ && purpose != Purpose::kClose) {
+      lock_.unlock();
+      controller.preempt();
+    }
+  }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace tutti::detail

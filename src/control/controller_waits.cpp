@@ -1,0 +1,157 @@
+// How a session waits: with reports of what takes long, limits, and the failures that have come by the end.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "control/controller_turn.h"
+#include "core/env.h"
+#include "core/log.h"
+
+namespace tutti::detail {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kTick = 50ms;         // how often a wait looks whether the workers live
+constexpr auto kPatience = 1000ms;   // for the report of a failure whose consequence is there
+constexpr size_t kRemembered = 1024;
+
+}  // namespace
+
+Clock::time_point Controller::deadline_of(Timeout timeout) {
+  constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
+  return Clock::now() + std::min(timeout.value_or(kYear), kYear);
+}
+
+void Controller::drain() {
+  while (auto bytes = channel_->try_receive()) {
+    Reply reply = decode_reply(*bytes);
+    reply.failure.issued_at = reply.site < sites_.size() ? sites_[reply.site] : "";
+    const bool is_answer = reply.kind == Reply::Kind::kValue || reply.kind == Reply::Kind::kToken ||
+                           reply.kind == Reply::Kind::kPoisoned ||
+                           (reply.kind == Reply::Kind::kError && reply.origin.worker < 0);
+    if (is_answer) {
+      if (reply.seq == awaited_) answer_ = std::move(reply);
+      else if (reply.token) exchange_.take(reply.token);  // of a call that timed out
+    } else if (reply.kind == Reply::Kind::kAck) {
+      acks_[reply.worker] = std::max(acks_[reply.worker], reply.seq);
+    } else if (reply.kind == Reply::Kind::kError) {
+      failures_.push_back({std::move(reply.failure), reply.origin});
+    } else {
+      consequences_.push_back(std::move(reply));
+    }
+  }
+}
+
+void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where) {
+  auto look = [&] {
+    drain();
+    return ready();
+  };
+  Wait wait(*this, what, where);
+  try {
+    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), look)) {
+      wait.tick();
+      if (Clock::now() < deadline) continue;
+      timed_out_ = true;
+      const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}{}", host_name(), wait.so_far(),
+                                           report("the limit has passed"), not_raised()));
+      dump_traces("time-out");
+      throw error;  // NOLINT: a copy
+    }
+    timed_out_ = false;
+  } catch (const TransportError& error) {
+    lose(error);
+  }
+}
+
+Controller::Wait::Wait(Controller& controller, std::string what, Where where)
+    : controller_(controller), what_(std::move(what)), where_(where), since_(Clock::now()), next_report_(since_ + controller.limit_) {}
+
+std::string Controller::Wait::so_far() const {
+  return fmt::format("{} at {}:{} has waited {:.1f} s, command {} of {} is finished everywhere", what_, where_.file, where_.line,
+                     std::chrono::duration<double>(Clock::now() - since_).count(), controller_.channel_->finished(), controller_.seq_.load());
+}
+
+void Controller::Wait::tick() {
+  controller_.channel_->check_alive();
+  if (Clock::now() < next_report_) return;
+  next_report_ += controller_.limit_;
+  log_line(LogLevel::kWarn, controller_.report(so_far()));
+}
+
+/// What has arrived of failures and nobody has been told, for a message of something worse.
+std::string Controller::not_raised() const {
+  std::vector<WorkerFailure> failures;
+  for (const Pending& pending : failures_) failures.push_back(pending.failure);
+  for (const Reply& consequence : consequences_) failures.push_back(consequence.failure);
+  return failures.empty() ? "" : fmt::format("\nfailures that had arrived by then:\n{}", RemoteError(std::move(failures)).what());
+}
+
+void Controller::lose(const TransportError& error) {
+  try {
+    drain();
+  } catch (const std::exception& damaged) {
+    log(LogLevel::kDebug, "{}", damaged.what());
+  }
+  lost_ = error.what() + not_raised();
+  dump_traces("lost");
+  throw TransportError(lost_);
+}
+
+void Controller::await_ack(int worker, Clock::time_point deadline, Where where) {
+  Command command{.action = Action::kSyncWorker, .worker = worker};
+  const uint64_t seq = issue(command, where, deadline);
+  wait_for([&] { return acks_[worker] >= seq; }, deadline, fmt::format("sync_worker({})", worker), where);
+}
+
+void Controller::sync_locked(int worker, Clock::time_point deadline, Where where) {
+  if (worker == kAllWorkers) {
+    Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
+    const uint64_t seq = issue(command, where, deadline);
+    wait_for([&] { return channel_->finished() >= seq; }, deadline, "sync_all", where);
+    drain();  // what came before the last finished
+    raise_failures(true, deadline, where);
+  } else {
+    await_ack(worker, deadline, where);
+    raise_failures(false, deadline, where);
+  }
+}
+
+void Controller::sync(int worker, Timeout timeout, Where where) {
+  Turn turn(*this);
+  if (worker != kAllWorkers) check_worker(worker, "sync_worker");
+  sync_locked(worker, deadline_of(timeout), where);
+}
+
+void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Where where) {
+  auto reported = [&](Origin origin) {
+    return raised_.contains(origin) ||
+           std::any_of(failures_.begin(), failures_.end(), [&](const Pending& p) { return p.origin == origin; });
+  };
+  // a consequence is told by its origin's report, which is under way, unless that worker caught its error and computes on
+  const auto patience = std::min(deadline, Clock::now() + kPatience);
+  for (size_t i = 0; i < consequences_.size(); ++i) {
+    const Origin origin = consequences_[i].origin;
+    if (all_is_in || reported(origin)) continue;
+    try {
+      await_ack(origin.worker, patience, where);
+    } catch (const TimeoutError& error) {
+      log(LogLevel::kDebug, "{}", error.what());
+    }
+  }
+  for (Reply& reply : std::exchange(consequences_, {}))
+    if (!reported(reply.origin)) failures_.push_back({std::move(reply.failure), reply.origin});
+  if (failures_.empty()) return;
+  if (!over_) dump_traces("error");
+  std::vector<WorkerFailure> failures;
+  for (Pending& pending : std::exchange(failures_, {})) {
+    acknowledgements_.push_back(pending.origin);
+    raised_.insert_or_assign(pending.origin, pending.failure);
+    failures.push_back(std::move(pending.failure));
+  }
+  while (raised_.size() > kRemembered)
+    raised_.erase(std::min_element(raised_.begin(), raised_.end(), [](auto& a, auto& b) { return a.first.seq < b.first.seq; }));
+  throw RemoteError(std::move(failures));
+}
+
+}  // namespace tutti::detail
