@@ -1,6 +1,8 @@
 #include "control/segment.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -11,6 +13,11 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kMagic = 0x746e656d67657332;  // changes with the layout
+
+uint64_t pid_namespace() {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
 
 size_t align(size_t n) { return (n + 63) / 64 * 64; }
 
@@ -123,6 +130,16 @@ void Segment::init() {
 
 WorkerSlot& Segment::slot(int worker) {
   return reinterpret_cast<WorkerSlot*>(memory_.data() + offsets_.slots)[index_of(worker)];
+}
+
+void Segment::set_pid(int worker) {
+  slot(worker).pid_namespace.store(pid_namespace());
+  slot(worker).pid.store(getpid());
+}
+
+pid_t Segment::pid_here(int worker) {
+  const auto pid = static_cast<pid_t>(slot(worker).pid.load());
+  return slot(worker).pid_namespace.load() == pid_namespace() ? pid : 0;
 }
 
 ByteRing Segment::commands() {

@@ -2,6 +2,8 @@
 // staging memory. A stuck or dead worker's part can still be read.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -46,6 +48,8 @@ struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with
   std::atomic<uint64_t> current_seq;
   std::atomic<int64_t> pid;
+  std::atomic<uint64_t> pid_namespace;  // in which that number means something
+  std::atomic<uint32_t> has_left;       // the session has ended for it: its process may go
   alignas(64) std::atomic<uint64_t> reply_head, reply_tail;
   Doorbell reply_space;
   alignas(64) std::atomic<uint64_t> step;   // hand-overs made in node-local collectives
@@ -81,6 +85,8 @@ class Segment {
 
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.data()); }
   WorkerSlot& slot(int worker);
+  void set_pid(int worker);           ///< this process is the worker's
+  pid_t pid_here(int worker);         ///< as this process may use it; 0: not joined yet, or of another namespace
   ByteRing commands();                ///< reader i is workers()[i]
   ByteRing replies(int worker);
   ArrivalLine& arrival_line(int worker);

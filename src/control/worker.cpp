@@ -49,7 +49,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
                     .staging = &staging_,
                     .mpi_parent = mpi_parent},
                    agreement_) {
-  segment_.slot(id).pid.store(getpid());
+  segment_.set_pid(id);
 }
 
 Worker::~Worker() = default;
@@ -100,7 +100,7 @@ void Worker::serve() try {
     segment_.slot(id_).finished_seq.store(command_.seq, std::memory_order_seq_cst);
     header.controller.ring();
     header.board.ring();
-    if (!goes_on) return;
+    if (!goes_on) return segment_.slot(id_).has_left.store(1);
   }
 } catch (const std::exception& error) {
   // the worker itself is broken (no memory for a command, a damaged ring): nobody can go on without it

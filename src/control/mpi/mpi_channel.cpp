@@ -14,6 +14,7 @@ MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exch
       Worker(segment(), 0, &exchange, job.data()).serve();
       job.end_if_abandoned(segment());
     });
+    watch_.emplace(segment(), 0);
   } catch (...) {
     if (leader_) leader_->stop_now();
     throw;
@@ -72,6 +73,7 @@ void MpiChannel::close() noexcept {
     if (leader_) leader_->stop_after(segment().slot(0).finished_seq.load());
   }
   leader_.reset();
+  watch_.reset();
 }
 
 }  // namespace tutti

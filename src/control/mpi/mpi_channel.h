@@ -6,6 +6,7 @@
 #include "control/exchange.h"
 #include "control/mpi/leader.h"
 #include "control/mpi/mpi_job.h"
+#include "control/mpi/peer_watch.h"
 #include "control/worker_thread.h"
 
 namespace tutti {
@@ -28,6 +29,7 @@ class MpiChannel final : public SegmentChannel {
  private:
   std::unique_ptr<Leader> leader_;  // when there are other nodes
   WorkerThread worker0_;
+  std::optional<PeerWatch> watch_;
 };
 
 }  // namespace tutti

@@ -14,6 +14,7 @@
 #include "control/builtins.h"
 #include "control/exit_codes.h"
 #include "control/mpi/mpi_channel.h"
+#include "control/mpi/peer_watch.h"
 #include "control/trace_file.h"
 #include "control/worker.h"
 #include "core/env.h"
@@ -87,7 +88,7 @@ void end_node(Segment& segment) {
   if (segment.layout().num_nodes() > 1) {  // the launcher may be out of reach
     std::this_thread::sleep_for(kGrace);
     for (int32_t worker : segment.workers())
-      if (const auto pid = static_cast<pid_t>(segment.slot(worker).pid.load()); pid > 0 && pid != getpid()) ::kill(pid, SIGKILL);
+      if (const pid_t pid = segment.pid_here(worker); pid > 0 && pid != getpid()) ::kill(pid, SIGKILL);
   }
   abort_job(kExitUncaught);
 }
@@ -257,6 +258,7 @@ void MpiJob::serve_session(const Layout& layout) {
   if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get());
   try {
     Worker worker(*segment, rank_, nullptr, data());
+    const PeerWatch watch(*segment, rank_);
     send(control_.get(), 0, Tag::kReady, {});
     worker.serve();
   } catch (...) {

@@ -49,6 +49,12 @@ for worker in 0 2; do
   expect 124 "waits in barrier #0 of command 2 since .* s for worker $worker" "$mpirun" -n 3 "$ways" stuck_before_barrier mpi $worker
   expect 124 "worker $worker .*computes ways.stuck in command 2" env TUTTI_SHARED_MEMORY=0 "$mpirun" -n 3 "$ways" stuck mpi $worker
 done
+# a launcher that lets the others be when a rank is killed
+if "$mpirun" --version | grep -q 'Open MPI'; then  # its exit code is 0 then
+  for worker in 0 1 2; do
+    expect 0 "worker $worker .pid .* on .*. has ended in the middle of the session" "$mpirun" --mca orte_enable_recovery 1 -n 3 "$ways" killed $worker
+  done
+fi
 # a leader that is not heard from: another host that is lost, as far as the rest can tell
 expect 1 'rank 2 on .* has not been heard from for' env TUTTI_HEARTBEAT=1 TUTTI_RANKS_PER_NODE=1 TUTTI_TRACE="$dir" \
   "$mpirun" -n 3 "$ways" stopped

@@ -18,6 +18,13 @@ const bool registered[] = {register_global_func("ways.fail", [] { throw std::run
                             while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                           }),
                           register_global_func("ways.echo", [](const std::string& text) { return text; }),
+                          register_global_func("ways.killed", [](int on) {
+                            if (worker::id() == on) std::raise(SIGKILL);
+                          }),
+                          register_global_func("ways.sum", [] {
+                            const Tensor one = Tensor::full<float>({1}, 1);
+                            worker::world().allreduce(one, one);
+                          }),
                           register_global_func("ways.stopped", [](int on) {
                             if (worker::id() == on) std::raise(SIGSTOP);
                           }),
@@ -75,6 +82,12 @@ int controller(int argc, char** argv) {
     std::printf("at work\n");
     std::fflush(stdout);
     for (;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) size(), s.sync_all();
+  }
+  if (what == "killed") {
+    Session s = Session::create();
+    s.get_global_func("ways.killed")(std::atoi(argv[2]));
+    s.get_global_func("ways.sum")();
+    s.sync_all();
   }
   if (what == "stopped") {
     Session s = Session::create();
