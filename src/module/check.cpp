@@ -196,7 +196,9 @@ std::string why_not_tensor(const DLTensor& tensor) {
   const int64_t element = (int64_t{tensor.dtype.bits} * tensor.dtype.lanes + 7) / 8;
   int64_t size_bytes = 0;
   if (__builtin_mul_overflow(last + 1, element, &size_bytes)) return "a tensor whose size can't be";
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
+  uintptr_t begin = 0;
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(tensor.data), tensor.byte_offset, &begin))
+    return fmt::format("a tensor whose byte_offset is {}", tensor.byte_offset);
   if (tensor.device.device_type == 1 && !is_readable(reinterpret_cast<const void*>(begin), static_cast<size_t>(size_bytes)))
     return fmt::format("a tensor whose {} bytes can't be read", size_bytes);
   return {};

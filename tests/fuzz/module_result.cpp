@@ -11,16 +11,33 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-void no_deleter(void*, int) {}
+/// A page, and one behind it that can't be read. Not of the program: its neighbours are none of AddressSanitizer's business.
+std::byte* new_page() {
+  auto* two = static_cast<std::byte*>(mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  mprotect(two + kPage, kPage, PROT_NONE);
+  return two;
+}
 
-/// A page, and one behind it that can't be read. Not of the heap: its neighbours are none of AddressSanitizer's business.
 std::byte* page() {
-  static auto* memory = [] {
-    auto* two = static_cast<std::byte*>(mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(two + kPage, kPage, PROT_NONE);
-    return two;
-  }();
+  static std::byte* memory = new_page();
   return memory;
+}
+
+/// A function that does nothing, in a page of its own.
+std::byte* no_deleter() {
+  static std::byte* code = [] {
+    std::byte* memory = new_page();
+#if defined(__x86_64__)
+    constexpr uint32_t kReturn = 0xc3;
+#else
+    constexpr uint32_t kReturn = 0xd65f03c0;  // aarch64
+#endif
+    std::memcpy(memory, &kReturn, sizeof kReturn);
+    mprotect(memory, kPage, PROT_READ | PROT_EXEC);
+    __builtin___clear_cache(reinterpret_cast<char*>(memory), reinterpret_cast<char*>(memory + sizeof kReturn));
+    return memory;
+  }();
+  return code;
 }
 
 }  // namespace
@@ -39,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (size_t i = 0; i < 64; ++i) {
     uint64_t word = 0;
     std::memcpy(&word, memory + 8 * i, 8);
-    if ((pointers >> i & 1) || (word >= 4096 && word < uint64_t{1} << 48)) word = word % 16 == 15 ? reinterpret_cast<uint64_t>(&no_deleter)
+    if ((pointers >> i & 1) || (word >= 4096 && word < uint64_t{1} << 48)) word = word % 16 == 15 ? reinterpret_cast<uint64_t>(no_deleter())
                                   : word % 16 == 14 ? base + word % kPage / 8 * 8
                                                     : base + word % (kPage + 64);
     std::memcpy(memory + 8 * i, &word, 8);
