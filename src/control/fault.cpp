@@ -84,6 +84,12 @@ std::vector<Fault> parse_faults(std::string_view text) {
   return faults;
 }
 
+void check_faults() try {
+  parse_faults(env_string("TUTTI_FAULT").value_or(""));
+} catch (const UsageError& error) {
+  throw SetUpError(error.what());
+}
+
 Faults::Faults(int worker) {
   for (const Fault& fault : parse_faults(env_string("TUTTI_FAULT").value_or("")))
     if (fault.worker.value_or(worker) == worker) faults_.push_back(fault);

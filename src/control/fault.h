@@ -23,6 +23,9 @@ struct Fault {
 /// "kill worker=1 command=20 in=transfer; throw every=97".  @throws UsageError
 std::vector<Fault> parse_faults(std::string_view text);
 
+/// @throws SetUpError  TUTTI_FAULT holds something else
+void check_faults();
+
 /// A worker's.
 class Faults {
  public:

@@ -28,11 +28,6 @@ void check_shape(int num_workers, int num_groups, const char* what) {
     throw UsageError(fmt::format("{}: num_groups is {}, expected a divisor of num_workers ({})", what, num_groups, num_workers));
 }
 
-class LauncherError : public UsageError {  // ends the program with another code
- public:
-  using UsageError::UsageError;
-};
-
 #ifdef OPEN_MPI
 constexpr const char *kSrun = "srun --mpi=pmix", *kPerNode = "--map-by ppr:{}:node";
 #else
@@ -47,7 +42,7 @@ void check_launcher(int size) {
     const bool is_slurm = std::string_view(name).starts_with("SLURM");
     if (is_slurm && (by_mpirun || env_string("SLURM_PTY_PORT"))) continue;  // mpirun inside a step; a shell of srun --pty
     if (const int64_t tasks = env_int(name, 1, 0, INT64_MAX); tasks > 1)
-      throw LauncherError(fmt::format("{} tasks were started ({}) that do not know of each other; tutti is built with {}: use its mpirun, or "
+      throw SetUpError(fmt::format("{} tasks were started ({}) that do not know of each other; tutti is built with {}: use its mpirun, or "
                                       "{}. If they are meant to be {} jobs of one rank: TUTTI_ALONE=1", tasks, name, mpi_library(), kSrun, tasks));
   }
 }
@@ -60,7 +55,7 @@ void refuse_on_worker(const char* what) {
 
 std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
   register_builtins();
-  parse_faults(env_string("TUTTI_FAULT").value_or(""));  // what is wrong there is the caller's error, not a worker's
+  check_faults();  // what is wrong there is the caller's error, not a worker's
   return std::make_shared<detail::Controller>(
              kind,
              [&](Exchange& exchange) {
@@ -107,7 +102,7 @@ void ranks_are_free() { Job::here().live_session.clear(); }
 
 int run_controller(int argc, char** argv, const std::function<int(int, char**)>& controller) try {
   return controller(argc, argv);
-} catch (const LauncherError& error) {
+} catch (const SetUpError& error) {
   fmt::print(stderr, "[{} pid {}] {}\n", host_name(), getpid(), error.what());
   return kExitSetUpError;
 } catch (const Preempted& error) {

@@ -42,7 +42,7 @@ void install(int signal, void (*handler)(int)) {
 
 void watch_signals() {
   const std::string name = env_string("TUTTI_PREEMPT_SIGNAL").value_or("USR1");
-  if (name != "USR1" && name != "TERM") throw UsageError(fmt::format("TUTTI_PREEMPT_SIGNAL='{}': expected USR1 or TERM", name));
+  if (name != "USR1" && name != "TERM") throw SetUpError(fmt::format("TUTTI_PREEMPT_SIGNAL='{}': expected USR1 or TERM", name));
   install(name == "TERM" ? SIGTERM : SIGUSR1, on_preemption);
   install(SIGUSR1, nothing);  // unless it is the one
   install(SIGUSR2, on_signal);

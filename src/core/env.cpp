@@ -6,8 +6,6 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "tutti/error.h"
-
 namespace tutti {
 
 std::optional<std::string> env_string(const char* name) {
@@ -21,7 +19,7 @@ int64_t env_int(const char* name, int64_t fallback, int64_t least, int64_t most)
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < least || value > most)
-    throw UsageError(fmt::format("{}='{}': expected an integer from {} to {}", name, *text, least, most));
+    throw SetUpError(fmt::format("{}='{}': expected an integer from {} to {}", name, *text, least, most));
   return value;
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "control/exit_codes.h"
 #include "control/worker.h"
 #include "core/env.h"
+#include "core/log.h"
 
 namespace tutti {
 
@@ -22,6 +25,13 @@ ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
     throw SystemError(fmt::format("ThreadedSession: {} of {} worker threads could be started on {}: {}", started, layout.num_workers,
                                   host_name(), error.what()));
   }
+}
+
+void ThreadChannel::close() noexcept {
+  if (segment().abandoned() && !std::all_of(threads_.begin(), threads_.end(), [](const WorkerThread& thread) { return thread.ends_within(kGrace); }))
+    log_line(LogLevel::kWarn, fmt::format("the session is over, but for threads that are waited for:\n{}",
+                                          hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
+  threads_.clear();
 }
 
 void ThreadChannel::give_up(std::string_view why) noexcept {

@@ -14,7 +14,7 @@ class ThreadChannel final : public SegmentChannel {
  public:
   ThreadChannel(const Layout& layout, Exchange& exchange);
   ~ThreadChannel() override { close(); }
-  void close() noexcept override { threads_.clear(); }
+  void close() noexcept override;
   void give_up(std::string_view why) noexcept override;
 
  private:

@@ -82,6 +82,11 @@ def orphans(mark):
     return found
 
 
+def shared_memory():
+    """All that has a name, but what Open MPI leaves itself when it is killed."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("vader_segment.")}
+
+
 def sweep(pids):
     for pid in pids:
         try:
@@ -102,7 +107,7 @@ def run(cell, mpirun, fault, who, when, kind):
     if kind.startswith("mpi"):
         command = [mpirun, "-n", str(WORKERS)] + command
     code, patterns = expected(fault, who, when, kind)
-    begun = time.monotonic()
+    begun, memory = time.monotonic(), shared_memory()
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
         try:
             output, _ = process.communicate(timeout=LIMIT_S)
@@ -117,6 +122,8 @@ def run(cell, mpirun, fault, who, when, kind):
     if left:
         sweep(left)
         return f"leaves processes behind: {left}\n{output}"
+    if left := shared_memory() - memory:
+        return f"leaves shared memory behind: {left}\n{output}"
     if got != code:
         return f"exit code {got}, expected {code}\n{output}"
     for pattern in ["the session works"] + patterns:
@@ -133,6 +140,7 @@ def main():
     parser.add_argument("--only", help="a part of the cell's name")
     args = parser.parse_args()
     passed = failed = 0
+    slowest = collections.Counter()  # of deaths, start-up included
     skipped = collections.Counter()
     for i, (fault, who, when, kind) in enumerate(itertools.product(FAULTS, WHO, WHEN, KINDS)):
         name = f"{fault}, {who}, {when} a collective, {kind}"
@@ -141,11 +149,15 @@ def main():
         if reason := why_not(fault, when):
             skipped[f"{fault} inside a collective: {reason}"] += 1
             continue
+        begun = time.monotonic()
         wrong = run(args.cell, args.mpirun, fault, WHO[who], when, kind)
+        if fault in ENDED:
+            slowest[kind] = max(slowest[kind], time.monotonic() - begun)
         passed += not wrong
         failed += bool(wrong)
         if wrong:
             print(f"FAILED: {name}: {wrong}", flush=True)
+    print("slowest end after a death, in seconds: " + ", ".join(f"{kind} {took:.1f}" for kind, took in slowest.items()))
     for reason, n in skipped.items():
         print(f"skipped {n}: {reason}")
     print(f"{passed} passed, {failed} failed, {sum(skipped.values())} skipped")

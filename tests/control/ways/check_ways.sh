@@ -38,6 +38,11 @@ expect 124 'room for a command at .* has waited [01].[03] s' "$ways" stuck_full 
 expect 124 'room for a command at .* has waited [01].[03] s' "$ways" stuck_full process 1
 expect 124 'room for a command at .* has waited [01].[03] s' "$mpirun" -n 3 "$ways" stuck_full mpi 1
 expect 1 'the first exception' "$mpirun" -n 2 "$ways" shutdown_in_flight
+# variables that hold nonsense are an error of whoever started the program
+for variable in TUTTI_TIMEOUT TUTTI_HEARTBEAT TUTTI_FAULT TUTTI_PREEMPT_SIGNAL; do
+  expect 99 "$variable.*: expected\|TUTTI_FAULT" env $variable=nonsense "$ways" create
+done
+expect 99 "TUTTI_RANKS_PER_NODE='0': expected an integer from 1" env TUTTI_RANKS_PER_NODE=0 "$mpirun" -n 2 "$ways" create
 # a time-out that nobody catches, with a worker that never ends: 124, and the report says who it is
 for worker in 0 2; do
   expect 124 'output that was written before' "$ways" stuck thread $worker
