@@ -179,6 +179,9 @@ std::string why_not_tensor(const DLTensor& tensor) {
   if (tensor.strides && !is_readable_array(tensor.strides, dimensions * 8)) return "a tensor whose strides can't be read";
   if (tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
     return fmt::format("a tensor with dtype code {}, {} bits, {} lanes", tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes);
+  uintptr_t begin = 0;
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(tensor.data), tensor.byte_offset, &begin))
+    return fmt::format("a tensor whose byte_offset is {}", tensor.byte_offset);
   int64_t count = 1, last = 0;
   for (size_t i = 0; i < dimensions; ++i) {
     const int64_t extent = tensor.shape[i];
@@ -196,9 +199,6 @@ std::string why_not_tensor(const DLTensor& tensor) {
   const int64_t element = (int64_t{tensor.dtype.bits} * tensor.dtype.lanes + 7) / 8;
   int64_t size_bytes = 0;
   if (__builtin_mul_overflow(last + 1, element, &size_bytes)) return "a tensor whose size can't be";
-  uintptr_t begin = 0;
-  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(tensor.data), tensor.byte_offset, &begin))
-    return fmt::format("a tensor whose byte_offset is {}", tensor.byte_offset);
   if (tensor.device.device_type == 1 && !is_readable(reinterpret_cast<const void*>(begin), static_cast<size_t>(size_bytes)))
     return fmt::format("a tensor whose {} bytes can't be read", size_bytes);
   return {};

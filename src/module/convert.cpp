@@ -38,7 +38,8 @@ Tensor wrap(const DLTensor& t, std::function<void()> release) {
   const auto dimensions = static_cast<size_t>(t.ndim);
   Shape shape(t.shape, t.shape + dimensions), strides;
   if (t.strides) strides.assign(t.strides, t.strides + dimensions);
-  return Tensor::wrap(static_cast<char*>(t.data) + t.byte_offset, std::move(shape), {t.dtype.code, t.dtype.bits, t.dtype.lanes},
+  auto* data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) + t.byte_offset);  // an empty tensor's may be null
+  return Tensor::wrap(data, std::move(shape), {t.dtype.code, t.dtype.bits, t.dtype.lanes},
                       std::move(release), std::move(strides), {t.device.device_type, t.device.device_id});
 }
 
