@@ -128,6 +128,8 @@ class Agreement {
   [[noreturn]] virtual void broken(const std::string& why) = 0;
   /// @throws UsageError  none is left
   virtual SubSlot free_slot() = 0;
+  /// The communicators with these keys are no more; a later one with such a key counts its collectives from 0.
+  virtual void forget(CommKey /*first*/, CommKey /*end*/) {}
   virtual Origin here() const = 0;  ///< this worker and the command it runs
 };
 

@@ -248,6 +248,7 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
   if (sub.rank == 0) sub.slot = std::move(slot.taken);  // as long as the leader has a handle
   const CommKey first_use = sub_key(leader.worker, slot_number, 0);
   drop(first_use, first_use + kSubUses);
+  agreement_.forget(first_use, first_use + kSubUses);
   return sub;
 }
 

@@ -108,7 +108,7 @@ void Controller::flush_loop() {
     if (has_work) {
       flushing_.store(true);
       if (std::unique_lock turn(turn_, std::try_to_lock);
-          turn.owns_lock() && !over_ && lost_.empty() && !last_seq_ && channel_->has_room(kRoom)) try {
+          turn.owns_lock() && !over_ && lost_.empty() && !last_seq_ && has_room()) try {
           Command command{.action = Action::kKillReg};
           issue(command, Where());
         } catch (const std::exception& error) {
@@ -126,10 +126,12 @@ uint32_t Controller::site(Where where) {
   return it->second;
 }
 
+bool Controller::has_room() { return channel_->has_room(kRoom); }
+
 uint64_t Controller::issue(Command& command, Where where, Clock::time_point deadline) {
   // before it has a number: a call that runs into its limit here leaves no trace
-  if (!channel_->has_room(kRoom)) [[unlikely]]
-    wait_for([&] { return channel_->has_room(kRoom); }, deadline, "room for a command", where);
+  if (!has_room()) [[unlikely]]
+    wait_for([&] { return has_room(); }, deadline, "room for a command", where);
   command.site = site(where);
   command.acknowledged = std::move(acknowledgements_);
   acknowledgements_.clear();
@@ -298,7 +300,12 @@ void Controller::debug_set(const DRef& ref, int worker, const Value& value, Time
     command.args = {value};
   }
   const auto deadline = deadline_of(timeout);
-  issue(command, where, deadline);
+  try {
+    issue(command, where, deadline);
+  } catch (const TimeoutError&) {
+    exchange_.take(command.token);
+    throw;
+  }
   sync_locked(worker, deadline, where);
 }
 

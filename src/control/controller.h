@@ -81,6 +81,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void wait_for(const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);
   void sync_locked(int worker, Clock::time_point deadline, Where where);
   void await_ack(int worker, Clock::time_point deadline, Where where);
+  bool is_reported(Origin origin) const;
+  void await_origins(Clock::time_point deadline, Where where);
+  bool has_room();
   void raise_failures(bool all_is_in, Clock::time_point deadline, Where where);
   static Clock::time_point deadline_of(Timeout timeout);
   std::string not_raised() const;

@@ -123,24 +123,34 @@ void Controller::sync(int worker, Timeout timeout, Where where) {
   sync_locked(worker, deadline_of(timeout), where);
 }
 
-void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Where where) {
-  auto reported = [&](Origin origin) {
-    return raised_.contains(origin) ||
-           std::any_of(failures_.begin(), failures_.end(), [&](const Pending& p) { return p.origin == origin; });
-  };
-  // a consequence is told by its origin's report, which is under way, unless that worker caught its error and computes on
-  const auto patience = std::min(deadline, Clock::now() + kPatience);
-  for (size_t i = 0; i < consequences_.size(); ++i) {
-    const Origin origin = consequences_[i].origin;
-    if (all_is_in || reported(origin)) continue;
-    try {
-      await_ack(origin.worker, patience, where);
-    } catch (const TimeoutError& error) {
-      log(LogLevel::kDebug, "{}", error.what());
+bool Controller::is_reported(Origin origin) const {
+  return raised_.contains(origin) ||
+         std::any_of(failures_.begin(), failures_.end(), [&](const Pending& p) { return p.origin == origin; });
+}
+
+/// A consequence is told by its origin's report, which is under way, unless that worker caught its error and computes on.
+void Controller::await_origins(Clock::time_point deadline, Where where) {
+  std::map<int, uint64_t> asked;
+  for (const Reply& consequence : consequences_)
+    if (const int worker = consequence.origin.worker; !is_reported(consequence.origin) && !asked.contains(worker) && has_room()) {
+      Command command{.action = Action::kSyncWorker, .worker = worker};
+      asked[worker] = issue(command, where);
     }
+  const auto all_answer = [&] {
+    drain();
+    return std::all_of(asked.begin(), asked.end(), [&](const auto& entry) { return acks_[entry.first] >= entry.second; });
+  };
+  try {
+    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), all_answer) && Clock::now() < deadline) channel_->check_alive();
+  } catch (const TransportError& error) {
+    lose(error);
   }
+}
+
+void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Where where) {
+  if (!all_is_in) await_origins(std::min(deadline, Clock::now() + kPatience), where);
   for (Reply& reply : std::exchange(consequences_, {}))
-    if (!reported(reply.origin)) failures_.push_back({std::move(reply.failure), reply.origin});
+    if (!is_reported(reply.origin)) failures_.push_back({std::move(reply.failure), reply.origin});
   if (failures_.empty()) return;
   if (!over_) dump_traces("error");
   std::vector<WorkerFailure> failures;

@@ -16,7 +16,8 @@ std::optional<Deadlock> find_deadlock(std::span<const WorkerState> states, const
   for (const WorkerState& s : states) {
     if (s.kind != WorkerState::Kind::kWaits || !waits(s)) continue;
     auto missing = missing_in(s, states);
-    const bool is_about_to_fail = std::any_of(missing.begin(), missing.end(), [&](int32_t member) {
+    // somebody has left it already, itself perhaps
+    const bool is_about_to_fail = std::any_of(s.members.begin(), s.members.end(), [&](int32_t member) {
       const auto it = by_worker.find(member);
       return it != by_worker.end() && std::find(it->second->left.begin(), it->second->left.end(), s.id) != it->second->left.end();
     });

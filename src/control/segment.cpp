@@ -137,8 +137,9 @@ void Segment::set_pid(int worker) {
   slot(worker).pid.store(getpid());
 }
 
-pid_t Segment::pid_here(int worker) {
+std::optional<pid_t> Segment::pid_here(int worker) {
   const auto pid = static_cast<pid_t>(slot(worker).pid.load());
+  if (pid == 0) return std::nullopt;
   return slot(worker).pid_namespace.load() == pid_namespace() ? pid : 0;
 }
 

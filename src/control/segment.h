@@ -63,7 +63,7 @@ struct SegmentHeader {
   int64_t wall_ns, steady_ns;
   std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
   char why[512];
-  std::atomic<int32_t> leaver;      // 1: a worker is leaving a deadlock
+  std::atomic<int32_t> leaver;      // 1: a worker is leaving a collective without success
   alignas(64) std::atomic<uint64_t> ring_head;
   alignas(64) Doorbell commands;    // rung when commands are there; workers sleep on it
   alignas(64) Doorbell controller;  // rung on space, replies, progress, arrivals; controller or leader sleeps on it
@@ -86,7 +86,7 @@ class Segment {
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.data()); }
   WorkerSlot& slot(int worker);
   void set_pid(int worker);           ///< this process is the worker's
-  pid_t pid_here(int worker);         ///< as this process may use it; 0: not joined yet, or of another namespace
+  std::optional<pid_t> pid_here(int worker);  ///< as this process may use it; 0: of another namespace; nothing: not joined yet
   ByteRing commands();                ///< reader i is workers()[i]
   ByteRing replies(int worker);
   ArrivalLine& arrival_line(int worker);

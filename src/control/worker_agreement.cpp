@@ -18,16 +18,27 @@ constexpr auto kTick = 50ms;
 constexpr auto kSuspect = 500ms;  // a wait of this length may be a deadlock
 constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
 
-/// To leave a deadlock, one worker at a time: as long as nobody leaves, none of the others can come to what another one leaves.
-struct LeaverTurn {
-  std::atomic<int32_t>& taken;
-  bool is_mine;
-  explicit LeaverTurn(std::atomic<int32_t>& word) : taken(word), is_mine(word.exchange(1) == 0) {}
+/// To leave a collective without success, one worker at a time: as long as nobody else leaves, none of those in a deadlock can come to
+/// what the one whose turn it is leaves.
+class LeaverTurn {
+ public:
+  explicit LeaverTurn(Segment& segment) : taken_(segment.header().leaver), is_mine_(taken_.exchange(1) == 0) {}
   LeaverTurn(const LeaverTurn&) = delete;
   LeaverTurn& operator=(const LeaverTurn&) = delete;
   ~LeaverTurn() {
-    if (is_mine) taken.store(0);
+    if (is_mine_) taken_.store(0);
   }
+  bool is_mine() const { return is_mine_; }
+  void wait(Segment& segment) {  // nobody keeps it for more than a look around
+    for (; !is_mine_; is_mine_ = taken_.exchange(1) == 0) {
+      segment.check_not_abandoned();
+      yield_cpu();
+    }
+  }
+
+ private:
+  std::atomic<int32_t>& taken_;
+  bool is_mine_;
 };
 
 }  // namespace
@@ -237,12 +248,15 @@ void WorkerAgreement::agree_slowly(Arrival& mine) {
     if (Clock::now() - start < kSuspect) continue;
     auto found = deadlock();
     if (found && found == suspicion) {
-      const LeaverTurn turn(segment_.header().leaver);
-      if (turn.is_mine && deadlock() == found && !settled()) leave(mine, {.origin = {}, .message = found->message});
+      const LeaverTurn turn(segment_);
+      if (turn.is_mine() && deadlock() == found && !settled()) leave(mine, {.origin = {}, .message = found->message});
     }
     suspicion = std::move(found);
   }
-  if (verdict.kind == Verdict::Kind::kFailed) leave(mine, verdict.why);
+  if (verdict.kind != Verdict::Kind::kFailed) return;
+  LeaverTurn turn(segment_);
+  turn.wait(segment_);
+  leave(mine, verdict.why);
 }
 
 void WorkerAgreement::agree_across_nodes(Arrival& mine) {

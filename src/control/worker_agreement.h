@@ -37,6 +37,7 @@ class WorkerAgreement final : public Agreement {
   void decline(const CollectiveId& id) override;
   [[noreturn]] void broken(const std::string& why) override;
   SubSlot free_slot() override;
+  void forget(CommKey first, CommKey end) override { indices_.erase(indices_.lower_bound(first), indices_.lower_bound(end)); }
   Origin here() const override { return {worker_, seq_}; }
 
  private:

@@ -40,6 +40,9 @@ TEST(Deadlock, one_that_may_come_breaks_it) {
   auto failed = waits(1, 2, 0, {0, 1});
   failed.left = {{1, 5, 0}};  // it has left what worker 0 waits in: that one's verdict is about to fall
   EXPECT_FALSE(find({waits(0, 1, 0, {0, 1}), failed}));
+  auto leaves = waits(1, 2, 0, {0, 1});
+  leaves.left = {{2, 5, 0}};  // it is on its way out, and may come to what worker 0 waits in
+  EXPECT_FALSE(find({waits(0, 1, 0, {0, 1}), leaves}));
   EXPECT_FALSE(find_deadlock(std::vector{waits(0, 1, 0, {0, 1}), waits(1, 2, 0, {0, 1})}, [](const WorkerState& s) { return s.worker != 1; }));
 }
 

@@ -524,6 +524,19 @@ TEST(Failure, a_time_out_tells_what_has_failed_by_then) {
   s.sync_all();
 }
 
+TEST(Failure, a_session_that_ends_after_a_consequence_waits_for_who_computes_on) {
+  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
+  testing::internal::CaptureStderr();
+  {
+    Session s = make_session();
+    s.get_global_func("fail.declines_and_computes")(1, 3500);
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_worker(0); }), "");
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  Session s = make_session();
+  s.sync_all();
+}
+
 TEST(Failure, a_consequence_does_not_wait_for_a_member_that_caught_its_error_and_computes_on) {
   if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
   Session s = make_session();

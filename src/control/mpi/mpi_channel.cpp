@@ -10,11 +10,11 @@ namespace tutti {
 MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)) {
   if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control());
   try {
+    watch_.emplace(segment(), 0);
     worker0_ = WorkerThread([this, &job, &exchange] {
       Worker(segment(), 0, &exchange, job.data()).serve();
       job.end_if_abandoned(segment());
     });
-    watch_.emplace(segment(), 0);
   } catch (...) {
     if (leader_) leader_->stop_now();
     throw;

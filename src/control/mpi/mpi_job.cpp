@@ -88,7 +88,7 @@ void end_node(Segment& segment) {
   if (segment.layout().num_nodes() > 1) {  // the launcher may be out of reach
     std::this_thread::sleep_for(kGrace);
     for (int32_t worker : segment.workers())
-      if (const pid_t pid = segment.pid_here(worker); pid > 0 && pid != getpid()) ::kill(pid, SIGKILL);
+      if (const pid_t pid = segment.pid_here(worker).value_or(0); pid > 0 && pid != getpid()) ::kill(pid, SIGKILL);
   }
   abort_job(kExitUncaught);
 }

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "control/exit_codes.h"
 #include "control/mpi/mpi_job.h"
@@ -49,14 +50,15 @@ void PeerWatch::watch() {
   std::vector<Fd> owned;
   for (;;) {
     std::erase_if(missing, [&](int peer) {
-      const pid_t pid = segment_.pid_here(peer);
-      if (pid == 0) return segment_.slot(peer).pid.load() != 0;  // of another namespace: can't be watched
-      Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+      const auto pid = segment_.pid_here(peer);
+      if (!pid) return false;
+      if (*pid == 0) return true;  // can't be watched
+      Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
       if (!fd && errno == ESRCH) {
         lose(peer);
-        return true;
-      }
-      if (fd) {
+      } else if (!fd) {
+        log(LogLevel::kInfo, "worker {} is not watched: pidfd_open: {}", peer, std::strerror(errno));
+      } else {
         fds.push_back({fd.get(), POLLIN, 0});
         peers.push_back(peer);
         owned.push_back(std::move(fd));
