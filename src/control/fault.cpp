@@ -5,6 +5,8 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -84,15 +86,25 @@ std::vector<Fault> parse_faults(std::string_view text) {
   return faults;
 }
 
+namespace {
+
+std::mutex mutex;
+std::optional<std::vector<Fault>> of_this_process;  // as the controller's thread read them: others must not read the environment
+
+}  // namespace
+
 void check_faults() try {
-  parse_faults(env_string("TUTTI_FAULT").value_or(""));
+  auto faults = parse_faults(env_string("TUTTI_FAULT").value_or(""));
+  std::lock_guard lock(mutex);
+  of_this_process = std::move(faults);
 } catch (const UsageError& error) {
   throw SetUpError(error.what());
 }
 
 Faults::Faults(int worker) {
-  for (const Fault& fault : parse_faults(env_string("TUTTI_FAULT").value_or("")))
-    if (fault.worker.value_or(worker) == worker) faults_.push_back(fault);
+  std::lock_guard lock(mutex);
+  faults_ = of_this_process ? *of_this_process : parse_faults(env_string("TUTTI_FAULT").value_or(""));
+  std::erase_if(faults_, [&](const Fault& fault) { return fault.worker && *fault.worker != worker; });
 }
 
 void Faults::strike(Where where, uint64_t seq, bool may_throw) const {

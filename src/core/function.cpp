@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "tutti/version.h"
@@ -44,6 +46,16 @@ struct Registry {
   std::mutex mutex;
   std::map<std::string, Function, std::less<>> functions;
 };
+
+/// How many letters to change, add or drop to make one of the other.
+size_t edits(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i)
+    for (size_t j = 1, diagonal = std::exchange(row[0], i); j <= b.size(); ++j)
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
+  return row[b.size()];
+}
 
 Registry& registry() {  // leaked: functions may be used until the very end of the process
   static Registry* instance = new Registry;
@@ -84,14 +96,15 @@ std::optional<Function> find_global_func(std::string_view name) {
 
 Function get_global_func(std::string_view name) {
   if (auto found = find_global_func(name)) return *found;
-  // near names: same last component or same prefix
+  // near names: same last component or same prefix, the nearest first
   std::vector<std::string> near;
   const std::string_view tail = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   for (const auto& [known, function] : r.functions)
-    if (near.size() < 5 && ((!tail.empty() && known.ends_with(tail)) || known.substr(0, 5) == name.substr(0, 5)))
-      near.push_back(known);
+    if ((!tail.empty() && known.ends_with(tail)) || known.substr(0, 5) == name.substr(0, 5)) near.push_back(known);
+  std::ranges::stable_sort(near, {}, [&](const std::string& known) { return edits(known, name); });
+  near.resize(std::min<size_t>(near.size(), 5));
   throw UsageError(near.empty() ? fmt::format("no function '{}' is registered; register_global_func it in the program "
                                               "that every rank runs", name)
                                 : fmt::format("no function '{}' is registered; near it: {}", name, fmt::join(near, ", ")));

@@ -108,20 +108,20 @@ TEST(Hang, a_session_may_have_its_own_limit_and_reports_each_time_it_passes) {
   testing::internal::CaptureStderr();
   s.sync_all();
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(has(text, "has waited 0.4 s")) << text;
-  EXPECT_TRUE(has(text, "has waited 0.8 s")) << text;
+  EXPECT_TRUE(has(text, "has waited 0.")) << text;
+  EXPECT_NE(text.find("has waited "), text.rfind("has waited ")) << text;
 }
 
 TEST(Hang, every_wait_takes_a_limit_and_can_be_resumed) {
   Session s = make_session();
   const int last = workers() - 1;
-  DRef x = s.get_global_func("hang.late_value")(last, 400, 7);
+  DRef x = s.get_global_func("hang.late_value")(last, 1000, 7);
   EXPECT_TRUE(has(message_of<TimeoutError>([&] { (void)x.debug_get_from_remote(last, 50ms); }), "debug_get_from_remote("));
   EXPECT_EQ(x.debug_get_from_remote(last), Value(7));
-  s.get_global_func("hang.computes")(last, 400);
+  s.get_global_func("hang.computes")(last, 1000);
   EXPECT_TRUE(has(message_of<TimeoutError>([&] { x.debug_copy_from(last, 8, 50ms); }), "sync_worker("));
   EXPECT_EQ(x.debug_get_from_remote(last), Value(8));  // it was under way
-  s.get_global_func("hang.computes")(last, 400);
+  s.get_global_func("hang.computes")(last, 1000);
   EXPECT_THROW(s.sync_worker(last, 50ms), TimeoutError);
   EXPECT_THROW(s.shutdown(50ms), TimeoutError);
   EXPECT_EQ(x.debug_get_from_remote(last), Value(8));  // nothing has happened yet
@@ -131,9 +131,9 @@ TEST(Hang, every_wait_takes_a_limit_and_can_be_resumed) {
 
 TEST(Hang, a_shutdown_that_waits_for_an_object_can_be_resumed) {
   Session s = make_session();
-  DRef x = s.get_global_func("hang.slow_object")(500);
+  DRef x = s.get_global_func("hang.slow_object")(1500);
   s.sync_all();
-  EXPECT_THROW(s.shutdown(100ms), TimeoutError);
+  EXPECT_THROW(s.shutdown(700ms), TimeoutError);
   EXPECT_TRUE(has(message_of<UsageError>([&] { s.sync_all(); }), "half shut down"));
   x = {};
   s.shutdown();
@@ -143,13 +143,13 @@ TEST(Hang, a_shutdown_that_waits_for_an_object_can_be_resumed) {
 TEST(Hang, a_command_that_finds_no_room_keeps_its_limit) {
   Session s = make_session();
   auto echo = s.get_global_func("hang.echo");
-  s.get_global_func("hang.computes")(workers() - 1, 1500);
+  s.get_global_func("hang.computes")(workers() - 1, 3000);
   const auto start = std::chrono::steady_clock::now();
   std::vector<DRef> kept;
   for (int i = 0; i < 900; ++i) kept.push_back(echo(std::string(1000, 'x')));  // all but fills the ring
   kept.push_back(echo(std::string(50000, 'x')));
   const std::string text = time_out_of(s, 200ms);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 1200ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 2800ms);
   if (kind() != "mpi") {
     EXPECT_TRUE(has(text, "room for a command at ../tests/control/hang_test.cpp:")) << text;
   }

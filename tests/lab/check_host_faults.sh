@@ -39,15 +39,15 @@ on_hosts "$program" work 100 >"$out" 2>&1; code=$?
 says "a slow link (500 kbit/s)" 0 'all is well'
 ip netns exec tuttif3 tc qdisc del dev eth0 root
 
-# cut LAUNCHER WHAT...: the link of the last host goes down; all ranks are gone within 10 s
+# cut HOST LAUNCHER WHAT...: the link of that host goes down; all ranks are gone within 10 s, and those that can be heard say why
 cut() {
-  local launcher=$1 options=() job start took left
-  shift
+  local host=$1 launcher=$2 options=() job start took left
+  shift 2
   [ "$launcher" = alone ] || options=("${keepalive[@]}")
   on_hosts "${options[@]}" "$program" "$@" >"$out" 2>&1 &
   job=$!
   for _ in $(seq 100); do grep -q 'at work' "$out" && break; sleep 0.1; done
-  "$here/hosts-fault" tuttif3 link-down
+  "$here/hosts-fault" "$host" link-down
   start=$(date +%s%N)
   while [ -n "$(ranks_left tuttif1 tuttif2 tuttif3)" ] && [ $(($(date +%s%N) - start)) -lt 12000000000 ]; do sleep 0.1; done
   took=$((($(date +%s%N) - start) / 1000000))
@@ -58,18 +58,19 @@ cut() {
     pkill -KILL -f "mpirun --hostfile $HOSTS_STATE" # it waits for TCP to give up, which takes minutes
     wait $job
     code=0
-    says "a cut link, $*: all ranks gone after $took ms" 0 'rank 4 on tuttif3 has not been heard from for'
+    says "$host cut off, $*: all ranks gone after $took ms" 0 "on tuttif$([ "$host" = tuttif1 ] && echo '[23]' || echo 3) has not been heard from for"
   else
     wait $job; code=$?
     took=$((($(date +%s%N) - start) / 1000000))
     [ "$code" = 0 ] || [ "$code" = 137 ] || code=ended
-    says "a cut link with keepalive, $*: mpirun gone too after $took ms" ended 'tuttif3'
+    says "$host cut off, with keepalive, $*: mpirun gone too after $took ms" ended 'tuttif3'
   fi
-  "$here/hosts-fault" tuttif3 link-up
+  "$here/hosts-fault" "$host" link-up
 }
-cut alone work 1000
-cut alone compute 5  # the others wait for it in a collective
-cut alone compute 0
-cut keepalive work 1000
-cut keepalive compute 5
+cut tuttif3 alone work 1000
+cut tuttif3 alone compute 5  # the others wait for it in a collective
+cut tuttif3 alone compute 0
+cut tuttif1 alone work 1000  # the controller's, and mpirun's
+cut tuttif3 keepalive work 1000
+cut tuttif3 keepalive compute 5
 exit $bad

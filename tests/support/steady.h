@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <mutex>
+#include <thread>
 
 #include "support/session_kinds.h"
 
@@ -43,6 +44,7 @@ inline constexpr size_t kKib = 3;
 
 inline std::vector<tutti::Shape> usage_of(tutti::Session& s) {
   s.sync_all();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a node's watch opens its descriptors soon, but not at once
   tutti::DRef usage = s.get_global_func("soak.usage")();
   std::vector<tutti::Shape> all;
   for (int w = 0; w < s.num_workers(); ++w) all.push_back(usage.debug_get_from_remote(w).as<tutti::Shape>());

@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kLaunchers = 500ms;  // a launcher that ends the job by itself has the better exit code
 constexpr auto kTheirOwn = 5s;      // for the ranks to end by themselves
-constexpr int kJoining = 100;       // milliseconds between looks for peers that have not joined yet
+constexpr int kJoining = 5;         // milliseconds between looks for peers that have not joined yet
 
 }  // namespace
 

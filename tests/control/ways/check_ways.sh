@@ -83,6 +83,27 @@ preempted() { # SIGNAL COMMAND...
   fi
 }
 preempted USR1 "$ways" preempted
+# Ctrl-C: the group gets SIGINT; nothing stays behind
+interrupted() { # COMMAND...
+  mark=$(basename "$out")
+  TUTTI_TEST_MARK=$mark setsid env --default-signal=INT "$@" >"$out" 2>&1 &  # a shell's background jobs ignore it
+  pid=$!
+  for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q 'output that was' "$out" && break; sleep 0.2; done
+  sleep 0.5
+  kill -s INT -- -$pid
+  wait $pid
+  got=$?
+  sleep 1
+  left=$(grep -l "TUTTI_TEST_MARK=$mark" /proc/[0-9]*/environ 2>/dev/null)
+  if [ $got = 0 ] || [ -n "$left" ]; then
+    echo "FAILED: $* interrupted: exit code $got, left: $left"
+    tail -n 30 "$out"
+    bad=1
+  fi
+}
+interrupted "$ways" busy thread 1
+interrupted "$ways" busy process 1
+interrupted "$mpirun" -n 3 "$ways" busy mpi 1
 preempted TERM env TUTTI_PREEMPT_SIGNAL=TERM "$ways" preempted
 [ "${mpirun%mpich}" != "$mpirun" ] || preempted USR1 "$mpirun" -n 3 "$ways" preempted  # MPICH's launcher forwards no signals
 expect 99 "TUTTI_PREEMPT_SIGNAL='HUP': expected USR1 or TERM" env TUTTI_PREEMPT_SIGNAL=HUP "$ways" create

@@ -51,8 +51,9 @@ int controller(int argc, char** argv) {
   if (what == "socket") use(SocketSession(n, per_node, 1, "localhost", 1234));
   if (what == "threads") use(ThreadedSession(n));
   if (what == "too_many_threads") use(ThreadedSession(n));
-  if (what.starts_with("stuck")) {  // the last worker, or worker 0
+  if (what.starts_with("stuck") || what == "busy") {  // the last worker, or worker 0
     std::printf("output that was written before\n");
+    std::fflush(stdout);
     Session s = kind == "thread" ? Session(ThreadedSession(3)) : kind == "process" ? Session(ProcessSession(3)) : Session::create();
     const std::chrono::milliseconds limit(300);
     const int on = argc > 3 ? std::atoi(argv[3]) : 0;
@@ -64,6 +65,10 @@ int controller(int argc, char** argv) {
       } guard{s, limit};
       s.get_global_func("ways.stuck")(on);
       throw std::runtime_error("the first exception");
+    }
+    if (what == "busy") {
+      s.get_global_func("ways.stuck")(on);
+      s.sync_all();
     }
     if (what == "stuck_full") {  // so many commands wait that there is hardly room for another
       s.get_global_func("ways.stuck")(on);
