@@ -1,11 +1,8 @@
 // The failure protocol of docs/design.md on every kind of session: skip until acknowledged, poison, fold, go on.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <thread>
 
@@ -20,45 +17,12 @@ enum class Point { kBefore, kBetween, kAfter };
 
 std::atomic<bool> worker_0_may_go_on{true};  // worker 0 lives in the controller's process
 
-/// A file that workers of any process wait for, and a test opens when it is time.
-class Gate {
- public:
-  Gate() : path_(testing::TempDir() + "tutti-gate-" + std::to_string(getpid()) + "-" + std::to_string(reinterpret_cast<uintptr_t>(this))) {}
-  ~Gate() { std::remove(path_.c_str()); }
-  const std::string& path() const { return path_; }
-  void open() const { std::ofstream(path_).put('\n'); }
-
- private:
-  std::string path_;
-};
-void wait_at(const std::string& gate) {
-  while (access(gate.c_str(), F_OK) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
-std::shared_ptr<int> watched;  // by a test, in the controller's process
-
 constexpr int kThrownAt = __LINE__ + 4;
 const bool registered = [] {
   register_global_func("fail.on", [](const Shape& workers, const std::string& text) {
     for (int64_t w : workers)
       if (w == worker::id()) throw std::runtime_error(text);
     return worker::id();
-  });
-  register_global_func("fail.hold_object", [] { return watched; });
-  register_global_func("fail.at_gate", [](int on, const std::string& gate, const std::string& text) {
-    if (worker::id() != on) return;
-    wait_at(gate);
-    throw std::runtime_error(text);
-  });
-  register_global_func("fail.on_while_0_computes", [](int on, const std::string& gate) {
-    if (worker::id() == 0) wait_at(gate);
-    if (worker::id() == on) throw std::runtime_error("told to");
-  });
-  register_global_func("fail.declines_and_computes", [](int on, int ms) {
-    const Tensor one = Tensor::full<float>({4}, 1);
-    if (worker::id() != on) return worker::world().allreduce(one, Tensor::like(one));
-    EXPECT_THROW(worker::world().allreduce(one, Tensor::full<float>({3}, 0)), UsageError);
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   });
   register_global_func("fail.int_on", [](int on) {
     if (on == worker::id()) throw 42;  // NOLINT: not a std::exception, on purpose
@@ -519,115 +483,6 @@ TEST(Failure, a_host_array_changed_before_its_copy_is_found_in_check_mode) {
   s.copy_to_worker_0(host, remote);
   EXPECT_EQ(remote.debug_get_from_remote(0), Value(host));
   expect_usable(s);
-}
-
-TEST(Failure, shutdown_raises_what_nobody_asked_for_and_destructors_do_not) {
-  {
-    Session s = make_session();
-    s.get_global_func("fail.on")(Shape{0}, "unreported");
-    EXPECT_NE(message_of<RemoteError>([&] { s.shutdown(); }).find("unreported"), std::string::npos);
-    s.shutdown();  // again: nothing
-  }
-  testing::internal::CaptureStderr();
-  {
-    Session s = make_session();
-    s.get_global_func("fail.on")(Shape{workers() - 1}, "unreported");
-  }
-  const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("unreported failure of a session that went out of scope"), std::string::npos) << log;
-  Session s = make_session();
-  s.sync_all();
-}
-
-TEST(Failure, sync_worker_raises_what_has_arrived_of_others) {
-  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
-  Session s = make_session();
-  s.get_global_func("fail.on")(Shape{1}, "of another");
-  std::string text;
-  while (text.empty()) text = message_of<RemoteError>([&] { s.sync_worker(0); });  // until it has arrived
-  EXPECT_NE(text.find("of another"), std::string::npos) << text;
-  s.sync_all();
-}
-
-TEST(Failure, acknowledging_one_failure_leaves_another_worker_skipping_for_its_own) {
-  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
-  Session s = make_session();
-  auto echo = s.get_global_func("fail.echo");
-  s.get_global_func("fail.on")(Shape{0}, "error A");
-  const Gate gate;
-  s.get_global_func("fail.at_gate")(1, gate.path(), "error B");
-  const std::string first = message_of<RemoteError>([&] { s.sync_worker(0); });
-  EXPECT_NE(first.find("error A"), std::string::npos) << first;
-  EXPECT_EQ(first.find("error B"), std::string::npos) << first;
-  DRef x = echo(5);  // carries the acknowledgement of A: worker 0 goes on, worker 1 gets to it after B
-  EXPECT_EQ(x.debug_get_from_remote(0), Value(5));
-  gate.open();
-  const std::string second = message_of<RemoteError>([&] { s.sync_all(); });
-  EXPECT_NE(second.find("error B"), std::string::npos) << second;
-  EXPECT_EQ(second.find("error A"), std::string::npos) << second;
-  EXPECT_NE(message_of<RemoteError>([&] { (void)x.debug_get_from_remote(1); }).find("error B"), std::string::npos);  // lost there
-  EXPECT_EQ(echo(6).debug_get_from_remote(1), Value(6));
-  s.sync_all();
-}
-
-TEST(Failure, a_worker_that_skips_still_looks_up_functions_and_frees_registers) {
-  Session s = make_session();
-  const int last = workers() - 1;
-  const std::weak_ptr<int> alive = watched = std::make_shared<int>(1);
-  DRef held = s.get_global_func("fail.hold_object")();
-  s.sync_all();
-  watched.reset();
-  s.get_global_func("fail.on")(Shape{last}, "skips from here");
-  held = {};
-  auto echo = s.get_global_func("fail.echo");
-  DRef skipped = echo(1);
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("skips from here"), std::string::npos);
-  if (kind() == "thread") {
-    EXPECT_TRUE(alive.expired());
-  }
-  EXPECT_EQ(echo(2).debug_get_from_remote(last), Value(2));  // the function was looked up meanwhile
-  EXPECT_NE(message_of<RemoteError>([&] { (void)skipped.debug_get_from_remote(last); }).find("skips from here"), std::string::npos);
-}
-
-TEST(Failure, a_time_out_tells_what_has_failed_by_then) {
-  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
-  Session s = make_session();
-  const Gate gate;
-  s.get_global_func("fail.on_while_0_computes")(1, gate.path());
-  std::string text;
-  for (int times = 0; times < 100 && text.find("told to") == std::string::npos; ++times)  // until it has arrived
-    text = message_of<TimeoutError>([&] { s.sync_all(std::chrono::milliseconds(200)); });
-  gate.open();
-  EXPECT_NE(text.find("computes fail.on_while_0_computes"), std::string::npos) << text;
-  EXPECT_NE(text.find("failures that had arrived by then:"), std::string::npos) << text;
-  EXPECT_NE(text.find("told to"), std::string::npos) << text;
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("told to"), std::string::npos);  // once
-  s.sync_all();
-}
-
-TEST(Failure, a_session_that_ends_after_a_consequence_waits_for_who_computes_on) {
-  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
-  testing::internal::CaptureStderr();
-  {
-    Session s = make_session();
-    s.get_global_func("fail.declines_and_computes")(1, 3500);
-    EXPECT_NE(message_of<RemoteError>([&] { s.sync_worker(0); }), "");
-  }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  Session s = make_session();
-  s.sync_all();
-}
-
-TEST(Failure, a_consequence_does_not_wait_for_a_member_that_caught_its_error_and_computes_on) {
-  if (workers() < 2) GTEST_SKIP() << "needs 2 workers";
-  Session s = make_session();
-  const auto start = std::chrono::steady_clock::now();
-  s.get_global_func("fail.declines_and_computes")(1, 6000);
-  const std::string text = message_of<RemoteError>([&] { s.sync_worker(0); });
-  EXPECT_NE(text.find(" has left it (it began with worker 1 at command 2)"), std::string::npos) << text;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
-  s.sync_all();
-  EXPECT_EQ(s.get_global_func("fail.echo")(5).debug_get_from_remote(0), Value(5));
 }
 
 }  // namespace

@@ -32,6 +32,11 @@ inline tutti::Session make_session(tutti::SessionOptions options) {
 inline tutti::Session make_session(int groups = 1, int n = workers()) {
   return make_session(tutti::SessionOptions{.num_workers = n, .num_groups = groups});
 }
+/// With two workers at least: processes or threads when this run has one.
+inline tutti::Session make_session_of_several() {
+  if (workers() > 1) return make_session();
+  return kind() == "process" ? tutti::Session(tutti::ProcessSession(2)) : tutti::Session(tutti::ThreadedSession(2));
+}
 /// 1 and, where the workers divide, 2.
 inline std::vector<int> group_counts() { return workers() % 2 == 0 ? std::vector{1, 2} : std::vector{1}; }
 
