@@ -176,6 +176,7 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
     if (!job.mpi || job.mpi->rank() == 0) report_on_signal();
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
+    if (mpi_usable()) abort_job(kExitSetUpError);  // other ranks may be in the middle of theirs
     std::exit(kExitSetUpError);
   }
   job.owner = "tutti::run";
