@@ -128,57 +128,78 @@ std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
   return text + " All members must call the same collective with equal counts, dtypes, op and root";
 }
 
-}  // namespace
-
-Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals) {
-  const auto& ids = mine.members;
-  std::vector<std::optional<Arrival>> seen(ids.size());
-  std::vector<const Arrival*> joined(ids.size(), nullptr), known(ids.size(), nullptr);  // known: also of those who have left since
+/// The members of a collective at one look.
+struct Look {
+  explicit Look(size_t n) : seen(n), joined(n, nullptr), known(n, nullptr) {}
+  std::vector<std::optional<Arrival>> seen;
+  std::vector<const Arrival*> joined, known;  // known: also of those who have left since
   size_t missing = 0;
-  std::optional<Disagreement> gone;
+  std::optional<Disagreement> gone;         // somebody won't come
+  std::optional<Disagreement> consequence;  // somebody had joined and left
+};
+
+Disagreement departure(CollectiveOp op, int worker, const std::optional<Origin>& origin) {
+  if (!origin)
+    return {origin, fmt::format("{}: worker {} left the command without joining; every member must call it in the same command",
+                                to_string(op), worker)};
+  return {origin, fmt::format("{}: worker {} can't take part after the failure of worker {} at command {}", to_string(op), worker,
+                              origin->worker, origin->seq)};
+}
+
+Disagreement consequence(CollectiveOp op, int worker, const Origin& origin) {
+  const std::string whose = origin.worker == worker ? "its failure" : fmt::format("the failure of worker {}", origin.worker);
+  return {origin, fmt::format("{}: worker {} has left it after {} at command {}", to_string(op), worker, whose, origin.seq)};
+}
+
+Look look_at(const Arrival& mine, MemberView& members) {
+  const auto& ids = mine.members;
+  const CollectiveOp op = mine.signature.op;
+  Look look(ids.size());
   for (size_t r = 0; r < ids.size(); ++r) {
     if (ids[r] == mine.worker) {
-      joined[r] = known[r] = &mine;
+      look.joined[r] = look.known[r] = &mine;
       continue;
     }
     const bool finished = members.finished(ids[r], mine.id.seq);  // before the arrival: it can't join afterwards
-    seen[r] = members.arrival(ids[r]);
-    if (seen[r] && seen[r]->id.seq == mine.id.seq) {
-      bool has_left = false;
-      for (const auto& [id, origin] : seen[r]->left) {
+    bool has_left = false;
+    const auto& seen = look.seen[r] = members.arrival(ids[r]);
+    if (seen && seen->id.seq == mine.id.seq) {
+      for (const auto& [id, origin] : seen->left) {
         if (id != mine.id) continue;
         has_left = true;
-        if (!gone) gone = Disagreement{origin, fmt::format("{}: worker {} has left it", to_string(mine.signature.op), ids[r])};
+        if (!look.consequence) look.consequence = consequence(op, ids[r], origin);
       }
-      if (seen[r]->id == mine.id && !seen[r]->members.empty()) known[r] = &*seen[r];  // else it declined
-      if (!has_left && seen[r]->id == mine.id) {
-        joined[r] = &*seen[r];
+      if (seen->id == mine.id && !seen->members.empty()) look.known[r] = &*seen;  // else it declined
+      if (!has_left && seen->id == mine.id) {
+        look.joined[r] = &*seen;
         continue;
       }
     }
-    ++missing;
-    if (finished && !gone) {
-      const auto origin = members.failure_at(ids[r], mine.id.seq);
-      gone = Disagreement{origin, origin ? fmt::format("{}: worker {} can't take part after the failure of worker {} at command {}",
-                                                       to_string(mine.signature.op), ids[r], origin->worker, origin->seq)
-                                         : fmt::format("{}: worker {} left the command without joining; every member must "
-                                                       "call it in the same command",
-                                                       to_string(mine.signature.op), ids[r])};
-    }
+    ++look.missing;
+    if (finished && !has_left && !look.gone) look.gone = departure(op, ids[r], members.failure_at(ids[r], mine.id.seq));
   }
+  return look;
+}
+
+}  // namespace
+
+Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals) {
+  Look look = look_at(mine, members);
+  if (look.consequence && !look.gone) look = look_at(mine, members);  // what it is the consequence of is there to see by now
+  if (!look.gone) look.gone = std::move(look.consequence);
   Verdict verdict;
-  if (std::string mismatch = find_mismatch(known); !mismatch.empty()) {
-    if (missing > 0 && !gone && stragglers_may_come) return verdict;
+  if (std::string mismatch = find_mismatch(look.known); !mismatch.empty()) {
+    if (look.missing > 0 && !look.gone && stragglers_may_come) return verdict;
     verdict.kind = Verdict::Kind::kFailed;
     verdict.why = {std::nullopt, std::move(mismatch)};
-  } else if (gone) {
+  } else if (look.gone) {
     verdict.kind = Verdict::Kind::kFailed;
-    verdict.why = std::move(*gone);
-  } else if (missing == 0) {
+    verdict.why = std::move(*look.gone);
+  } else if (look.missing == 0) {
     verdict.kind = Verdict::Kind::kAgreed;
     if (arrivals) {
       arrivals->clear();
-      for (const Arrival* a : joined) arrivals->push_back(*a);
+      for (const Arrival* a : look.joined) arrivals->push_back(*a);
     }
   }
   return verdict;

@@ -150,10 +150,7 @@ void Controller::await_origins(Clock::time_point deadline, Where where) {
 void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Where where) {
   if (!all_is_in) await_origins(std::min(deadline, Clock::now() + kPatience), where);
   for (Reply& reply : std::exchange(consequences_, {}))
-    if (!is_reported(reply.origin)) {
-      reply.failure.message += fmt::format(" (it began with worker {} at command {})", reply.origin.worker, reply.origin.seq);
-      failures_.push_back({std::move(reply.failure), reply.origin});
-    }
+    if (!is_reported(reply.origin)) failures_.push_back({std::move(reply.failure), reply.origin});
   if (failures_.empty()) return;
   if (!over_) dump_traces("error");
   std::vector<WorkerFailure> failures;

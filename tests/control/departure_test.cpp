@@ -1,0 +1,103 @@
+// A member that can't take part fails the collective on the others within a second of leaving, on every kind of communicator;
+// one that still computes does not.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "support/session_kinds.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti_test;
+using namespace std::chrono_literals;
+
+constexpr auto kComputes = 150ms;
+
+/// What the others do, and the odd one not, or otherwise; false for those who have no part in it.
+bool join(const std::string& where, int odd, int64_t count) {
+  const Tensor src = Tensor::full<float>({count}, 1), dst = Tensor::like(src);
+  const int me = worker::id(), n = worker::count(), partner = (odd + 1) % n;
+  if (where == "send" || where == "recv") {
+    if (me != odd && me != partner) return false;
+    const bool sends = (where == "send") == (me == partner);
+    if (sends) worker::world().send(src, me == odd ? partner : odd);
+    else worker::world().recv(dst, me == odd ? partner : odd);
+    return true;
+  }
+  if (where == "world") worker::world().allreduce(src, dst);
+  else if (where == "group") worker::group().allreduce(src, dst);
+  else worker::world().split(0, n - me).allreduce(src, dst);
+  return where != "group" || me / worker::group_size() == odd / worker::group_size();
+}
+
+const bool registered = [] {
+  // {milliseconds from the common start to this worker's failure, or -1 without one; its words}
+  register_global_func("departure.of", [](const std::string& where, const std::string& how, int odd) -> Value {
+    constexpr int64_t kCount = 1 << 18;  // a send of it waits for its receiver
+    if (where == "split") worker::world().split(0, worker::count() - worker::id()).barrier();
+    worker::world().barrier();
+    const auto start = std::chrono::steady_clock::now();
+    if (worker::id() == odd) {
+      std::this_thread::sleep_for(kComputes);
+      if (how == "throw") throw std::runtime_error("the odd one throws");
+      if (how == "leave") return List{-1, ""};
+    }
+    try {
+      join(where, odd, worker::id() == odd && how == "mismatch" ? kCount / 2 : kCount);
+    } catch (const Error& error) {
+      const auto took = std::chrono::steady_clock::now() - start;
+      return List{std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), error.what()};
+    }
+    return List{-1, ""};
+  });
+  return true;
+}();
+
+bool has_part(const std::string& where, int odd, int w, int groups) {
+  if (where == "send" || where == "recv") return w == odd || w == (odd + 1) % workers();
+  const int size = workers() / groups;
+  return where != "group" || w / size == odd / size;
+}
+
+/// Every member but the odd one has failed, not before it left and within a second of it.
+void fails_within_a_second(const std::string& where, const std::string& how, int odd, int groups) {
+  SCOPED_TRACE(where + ", " + how + ", odd one " + std::to_string(odd) + ", " + std::to_string(groups) + " group(s)");
+  Session s = make_session(groups);
+  DRef told = s.get_global_func("departure.of")(where, how, odd);
+  try {
+    s.sync_all();
+    EXPECT_NE(how, "throw") << "sync_all raised nothing";  // what everybody caught is no failure of the command
+  } catch (const RemoteError& error) {
+    EXPECT_NE(std::string(error.what()).find("worker " + std::to_string(odd)), std::string::npos) << error.what();
+  }
+  for (int w = 0; w < workers(); ++w) {
+    if (w == odd) continue;
+    const auto result = told.debug_get_from_remote(w).as<List>();
+    const auto took = result[0].as<int64_t>();
+    const auto words = result[1].as<std::string>();
+    if (!has_part(where, odd, w, groups)) {
+      EXPECT_EQ(took, -1) << "worker " << w << ": " << words;
+      continue;
+    }
+    EXPECT_GE(took, (kComputes - 50ms).count()) << "worker " << w << " did not wait: " << words;  // barriers end 50 ms apart at most
+    EXPECT_LE(took, (kComputes + 1s).count()) << "worker " << w << ": " << words;
+    EXPECT_NE(words.find("worker " + std::to_string(odd)), std::string::npos) << words;
+  }
+  s.get_global_func("departure.of")("world", "none", -1);  // everyone together again
+  s.sync_all();
+}
+
+class Departure : public testing::TestWithParam<std::string> {};
+
+TEST_P(Departure, is_known_on_every_kind_of_communicator) {
+  if (workers() < 2) return;  // nobody else is there
+  for (const char* where : {"world", "group", "split", "send", "recv"})
+    for (int odd : {0, workers() - 1}) fails_within_a_second(where, GetParam(), odd, 1);
+  if (workers() % 2 == 0) fails_within_a_second("group", GetParam(), workers() - 1, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Departure, testing::Values("throw", "leave", "mismatch"), [](const auto& info) { return info.param; });
+
+}  // namespace
