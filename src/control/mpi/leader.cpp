@@ -17,11 +17,12 @@ constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may
 
 }  // namespace
 
-Leader::Leader(Segment& segment, int node, MPI_Comm control)
+Leader::Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail)
     : segment_(segment),
       node_(node),
       is_root_(node == 0),
       control_(control),
+      mail_(mail),
       traces_(segment),
       ring_(segment.commands()),
       arrival_versions_(segment.workers().size(), 0) {
@@ -131,6 +132,7 @@ bool Leader::receive() {
     MPI_Status status;
     check_mpi(MPI_Improbe(MPI_ANY_SOURCE, static_cast<int>(Tag::kLeader), control_, &flag, &message, &status), "MPI_Improbe");
     if (!flag) break;
+    ++mail_.received;
     int size = 0;
     MPI_Get_count(&status, MPI_BYTE, &size);
     heartbeat_->heard(status.MPI_SOURCE, Clock::now());
@@ -420,6 +422,7 @@ void Leader::send(int rank, Kind kind, std::span<const std::byte> body) {
   Sending& s = sending_.back();
   check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader),
                       control_, &s.request), "MPI_Isend");
+  ++mail_.sent[static_cast<size_t>(rank)];
 }
 
 bool Leader::complete_sends() {

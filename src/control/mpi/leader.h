@@ -23,12 +23,19 @@
 
 namespace tutti {
 
+/// What this rank's leaders have sent, by rank, and received, over all sessions of a job: what no leader was there for any more is
+/// received at the job's end.
+struct LeaderMail {
+  std::vector<int> sent;
+  int received = 0;
+};
+
 /// The service thread of a node's leader in a job of several nodes: forwards commands down a tree of leaders and onto
 /// its node's ring, replies and progress up, arrivals to the root, verdicts to the members. It never blocks, so a leader
 /// that computes starves nobody. The root is the leader of node 0, in the controller's process.
 class Leader {
  public:
-  Leader(Segment& segment, int node, MPI_Comm control);
+  Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail);
   ~Leader();
   /// Lets the thread end once everything up to `seq` is finished here and below, and passed on.
   void stop_after(uint64_t seq);
@@ -98,6 +105,7 @@ class Leader {
   int node_;
   bool is_root_;
   MPI_Comm control_;
+  LeaderMail& mail_;
   int parent_ = -1;
   std::vector<Child> children_;
   std::optional<Heartbeat> heartbeat_;

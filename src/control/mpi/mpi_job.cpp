@@ -121,6 +121,7 @@ MpiJob::MpiJob(MPI_Comm comm, bool owns_mpi, std::function<void()> finalised)
   MPI_Comm_size(control_.get(), &size_);
   register_builtins();
   find_nodes();
+  mail_.sent.assign(static_cast<size_t>(size_), 0);
   auto call = [](MPI_Comm, int, void* job, void*) -> int {
     auto& self = *static_cast<MpiJob*>(job);
     self.owns_mpi_ = false;
@@ -217,7 +218,7 @@ void MpiJob::serve() {
   for (;;) {
     const auto bytes = receive(control_.get(), 0, Tag::kPool, Clock::now() + kForEver);
     Reader in(bytes);
-    if (in.get<PoolMessage>() == PoolMessage::kEnd) return;
+    if (in.get<PoolMessage>() == PoolMessage::kEnd) return drain();
     serve_session(decode_layout(in));
   }
 }
@@ -226,6 +227,15 @@ void MpiJob::end() {
   Writer out;
   out.put(PoolMessage::kEnd);
   for (int rank = 1; rank < size_; ++rank) send(control_.get(), rank, Tag::kPool, out.bytes());
+  drain();
+}
+
+/// Receives what leaders sent to those that had ended. All ranks are here.
+void MpiJob::drain() {
+  if (num_nodes() == 1) return;
+  int expected = 0;
+  check_mpi(MPI_Reduce_scatter_block(mail_.sent.data(), &expected, 1, MPI_INT, MPI_SUM, control_.get()), "MPI_Reduce_scatter_block");
+  for (; mail_.received < expected; ++mail_.received) receive(control_.get(), MPI_ANY_SOURCE, Tag::kLeader, Clock::now() + kGrace);
 }
 
 namespace {
@@ -255,7 +265,7 @@ void MpiJob::serve_session(const Layout& layout) {
   auto segment = join_segment(control_.get(), layout, rank_);
   const int node = layout.node_of[static_cast<size_t>(rank_)];
   std::unique_ptr<Leader> leader;
-  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get());
+  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get(), mail_);
   try {
     Worker worker(*segment, rank_, nullptr, data());
     const PeerWatch watch(*segment, rank_);

@@ -9,6 +9,7 @@
 #include "collective/mpi/mpi_handles.h"
 #include "control/channel.h"
 #include "control/exchange.h"
+#include "control/mpi/leader.h"
 
 namespace tutti {
 
@@ -48,17 +49,20 @@ class MpiJob {
   bool is_starting() const { return starting_; }  ///< or has failed to: ranks may wait in a session that is none
   void end_if_abandoned(Segment& segment);  ///< MPI_Abort, with what the segment says
   MPI_Comm control() const { return control_.get(); }
+  LeaderMail& mail() { return mail_; }
   void* data() { return &data_raw_; }
 
  private:
   void find_nodes();
   void serve_session(const Layout& layout);
+  void drain();
 
   bool owns_mpi_;
   std::function<void()> finalised_;
   int finalise_key_ = MPI_KEYVAL_INVALID;  // an attribute of MPI_COMM_SELF, which goes first
   int rank_ = 0, size_ = 1;
   MpiComm control_, data_;
+  LeaderMail mail_;
   MPI_Comm data_raw_ = MPI_COMM_NULL;
   std::vector<int32_t> node_of_, machine_of_;  // by rank
   bool starting_ = false;

@@ -1,8 +1,8 @@
 #!/bin/sh
-# check_ways.sh MPIRUN WAYS WITHOUT_RUN OWN_MPI INTEROP: the ways to get a session, and exit codes, with and without a launcher.
+# check_ways.sh MPIRUN WAYS WITHOUT_RUN OWN_MPI FINALISE_ORDER INTEROP: the ways to get a session, and exit codes, with and without a launcher.
 set -u
 . "$(dirname "$0")/../../support/mpi_env.sh"
-mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 interop=$5 bad=0
+mpirun=$1 ways=$2 without_run=$3 own_mpi=$4 finalise_order=$5 interop=$6 bad=0
 out=$(mktemp) dir=$(mktemp -d)
 trap 'rm -rf "$out" "$dir"' EXIT
 expect() { # expect CODE TEXT COMMAND...; code any: neither 0 nor a time-out
@@ -29,9 +29,14 @@ expect 0 'thread session of 5' "$mpirun" -n 2 "$ways" threads 5
 expect 0 'mpi session of 3' "$mpirun" -n 3 "$ways" socket 1 3
 expect 0 'mpi session of 4' env TUTTI_RANKS_PER_NODE=2 "$mpirun" -n 4 "$ways" socket 2 2
 expect 1 'SocketSession: the job has 1 node(s) with 2 rank(s) each' "$mpirun" -n 2 "$ways" socket 2 1
+expect 1 '9 workers asked for, the job has 3 ranks; launch with mpirun -n 9 or more' "$mpirun" -n 3 "$ways" process 9
 expect 1 'asked for 1 x 1000' "$ways" socket 1 1000
 expect 0 'unreported failure of a session that went out of scope: .*told to' "$ways" drop
 expect 0 'unreported failure of a session that went out of scope: .*told to' "$mpirun" -n 2 "$ways" drop
+expect 0 'thread session of 3' "$ways" static thread
+expect 0 'process session of 3' "$ways" static process
+expect 0 'mpi session of 1' "$ways" static mpi
+expect 1 'was never shut down' "$mpirun" -n 3 "$ways" static mpi
 expect 1 'shutdown while another exception is under way: .*told to' "$ways" shutdown_in_flight
 expect 124 'shutdown while another exception is under way: .*the limit has passed' "$ways" stuck_and_thrown thread 1
 expect 124 'room for a command at .* has waited [01].[03] s' "$ways" stuck_full thread 1
@@ -119,7 +124,12 @@ expect any 'TUTTI_RANKS_PER_NODE' "$mpirun" -n 3 sh -c \
 expect 99 'TUTTI_RANKS_PER_NODE' env TUTTI_RANKS_PER_NODE=none "$mpirun" -n 2 "$ways" create
 expect 0 '' "$without_run"
 expect 0 'beside: 3, 3' "$mpirun" -n 3 "$own_mpi"
+for nodes in TUTTI_NONE=1 TUTTI_RANKS_PER_NODE=2 TUTTI_SHARED_MEMORY=0; do
+  expect 0 '^finalise: .* wrong: nothing' env $nodes "$mpirun" -n 4 "$finalise_order"
+  if grep 'was not matched' "$out"; then echo "FAILED: messages that nobody received"; bad=1; fi  # UCX under MPICH tells
+done
 expect 99 'call MPI_Init_thread with it' "$mpirun" -n 2 "$own_mpi" single
+expect 99 'MPI has been finalised; what needs its ranks comes before MPI_Finalize' "$mpirun" -n 2 "$own_mpi" finalised
 for n in 1 2 3 4; do
   expect 0 '' "$mpirun" -n $n "$interop" sessions
   expect 0 '' env TUTTI_RANKS_PER_NODE=1 "$mpirun" -n $n "$interop" sessions

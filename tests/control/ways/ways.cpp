@@ -103,6 +103,10 @@ int controller(int argc, char** argv) {
     Session s = Session::create();
     s.get_global_func("ways.fail")();
   }
+  if (what == "static") {  // ended by exit(), after tutti::run
+    static Session s = kind == "thread" ? Session(ThreadedSession(3)) : kind == "process" ? Session(ProcessSession(3)) : Session::create();
+    use(s);
+  }
   if (what == "shutdown_in_flight") {
     Session s = Session::create();
     struct Guard {
