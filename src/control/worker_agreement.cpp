@@ -265,10 +265,7 @@ void WorkerAgreement::agree_across_nodes(Arrival& mine) {
   std::vector<std::byte> bytes;
   RemoteVerdict verdict;
   auto settled = [&] {
-    const uint64_t version = record.version();
-    if (version == seen || !record.read(bytes)) return false;
-    seen = version;
-    if (bytes.empty()) return false;
+    if (!record.read_next(bytes, seen) || bytes.empty()) return false;
     Reader in(bytes);
     verdict = decode_remote_verdict(in);
     return verdict.id == mine.id;

@@ -49,6 +49,14 @@ class SharedRecord {
     return words_[0].load(std::memory_order_relaxed) == before;
   }
 
+  /// read(), but each version once: `seen` is the last one's.
+  bool read_next(std::vector<std::byte>& out, uint64_t& seen) const {
+    const uint64_t now = version();
+    if (now == seen || !read(out) || version() != now) return false;
+    seen = now;
+    return true;
+  }
+
  private:
   std::atomic<uint64_t>* words_ = nullptr;
   size_t capacity_bytes_ = 0;

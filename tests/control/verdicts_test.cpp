@@ -28,6 +28,16 @@ TEST(Verdicts, falls_once_when_all_have_arrived) {
   EXPECT_TRUE(v.fall(Clock::now()).empty());
 }
 
+TEST(Verdicts, an_arrival_that_comes_twice_is_one) {
+  Verdicts v;
+  for (int worker : {0, 1, 2}) v.arrived(arrival(worker, 5, 0, 4));
+  EXPECT_EQ(v.fall(Clock::now()).size(), 1u);
+  v.arrived(arrival(2, 5, 0, 4));
+  v.left(0, 5, std::nullopt);  // it has succeeded; worker 2 may not have read that it has, too
+  EXPECT_TRUE(v.fall(Clock::now()).empty());
+  EXPECT_TRUE(v.missing(Clock::now() + 10ms).empty());
+}
+
 TEST(Verdicts, a_member_that_left_the_command_fails_it_also_for_those_who_come_later) {
   Verdicts v;
   v.arrived(arrival(0, 5, 0, 4));

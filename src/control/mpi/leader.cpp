@@ -333,11 +333,8 @@ bool Leader::forward_arrivals() {
   bool worked = false;
   for (size_t i = 0; i < arrival_versions_.size(); ++i) {
     const int worker = segment_.workers()[i];
-    const SharedRecord record = segment_.arrival(worker);
-    const uint64_t version = record.version();
     std::vector<std::byte> bytes;
-    if (version == arrival_versions_[i] || !record.read(bytes)) continue;
-    arrival_versions_[i] = version;
+    if (!segment_.arrival(worker).read_next(bytes, arrival_versions_[i])) continue;
     Reader in(bytes);
     Arrival arrival = decode_arrival(in);
     const bool on_node = !arrival.members.empty() &&

@@ -85,11 +85,7 @@ void end_node(Segment& segment) {
   once.lock();
   fmt::print(stderr, "[rank {} {}] the session is over: {}\n", segment.workers().front(), host_name(), segment.header().why);
   write_traces(segment, {.number = kMostDumps, .reason = "lost"});
-  if (segment.layout().num_nodes() > 1) {  // the launcher may be out of reach
-    std::this_thread::sleep_for(kGrace);
-    for (int32_t worker : segment.workers())
-      if (const pid_t pid = segment.pid_here(worker).value_or(0); pid > 0 && pid != getpid()) ::kill(pid, SIGKILL);
-  }
+  if (segment.layout().num_nodes() > 1) std::this_thread::sleep_for(kGrace);  // other nodes are being told
   abort_job(kExitUncaught);
 }
 

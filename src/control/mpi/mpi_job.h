@@ -18,7 +18,7 @@ enum class Tag : int { kPool = 1, kSegment = 2, kReady = 3, kLeader = 4 };
 
 /// MPI_Abort, also where MPI itself is stuck.
 [[noreturn]] void abort_job(int code);
-/// The session is lost: says why, ends those ranks of this node that do not end by themselves, and aborts the job.
+/// The session is lost: says why and aborts the job. Where the launcher is out of reach the node's other ranks see us end (PeerWatch).
 [[noreturn]] void end_node(Segment& segment);
 
 /// The ranks of an MPI job as a pool: rank 0 starts sessions on ranks 0..n-1, one at a time; the others sleep.

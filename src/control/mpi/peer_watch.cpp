@@ -84,9 +84,10 @@ bool PeerWatch::stopped_within(std::chrono::milliseconds time) const {
 void PeerWatch::lose(int peer) {
   WorkerSlot& slot = segment_.slot(peer);
   if (slot.has_left.load() || stopped_within(kLaunchers)) return;
-  const std::string why = fmt::format("worker {} (pid {} on {}) has ended in the middle of the session", peer, slot.pid.load(), host_name());
+  const bool is_known = segment_.abandoned();
+  const std::string why = is_known ? segment_.header().why : fmt::format("worker {} (pid {} on {}) has ended in the middle of the session", peer, slot.pid.load(), host_name());
   segment_.abandon(why);
-  if (stopped_within(kTheirOwn)) return;
+  if (!is_known && stopped_within(kTheirOwn)) return;
   fmt::print(stderr, "[rank {} {}] {}\n", worker_, host_name(), why);
   abort_job(kExitUncaught);
 }

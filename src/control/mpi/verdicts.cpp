@@ -15,6 +15,7 @@ constexpr size_t kKept = 4096;       // departures that are remembered
 void Verdicts::arrived(Arrival arrival) {
   Waiting& w = latest_[arrival.worker];
   const bool declined = std::any_of(arrival.left.begin(), arrival.left.end(), [&](auto& l) { return l.first == arrival.id; });
+  if (!declined && w.arrival.id == arrival.id && !w.arrival.members.empty()) return;  // nobody joins twice: its verdict may have fallen
   // what we noted of its failures in this command stays
   if (w.arrival.id.seq == arrival.id.seq)
     for (const auto& noted : w.arrival.left)
