@@ -70,7 +70,7 @@ TEST(Hang, a_report_tells_who_computes_what) {
   EXPECT_TRUE(has(report, "sync_all at ../tests/control/hang_test.cpp:")) << report;
   EXPECT_TRUE(has(report, "hang report of the " + kind() + " session with " + std::to_string(workers()) + " workers")) << report;
   EXPECT_TRUE(has(report, "worker " + std::to_string(last) + " (")) << report;
-  EXPECT_TRUE(has(report, "computes hang.computes in command 2 since 0.")) << report;
+  EXPECT_TRUE(has(report, "computes hang.computes in command 2 since ")) << report;
   if (workers() > 1) {
     EXPECT_TRUE(has(report, "idle, has done all; 3 of 3 commands done")) << report;
   }
@@ -82,7 +82,7 @@ TEST(Hang, a_report_tells_who_waits_for_whom) {
   Session s = make_session();
   s.get_global_func("hang.late")(1, 1500);
   const std::string report = time_out_of(s, 250ms);
-  EXPECT_TRUE(has(report, "waits in allreduce #0 (sum float32 x 10) of command 2 since 0.")) << report;
+  EXPECT_TRUE(has(report, "waits in allreduce #0 (sum float32 x 10) of command 2 since ")) << report;
   EXPECT_TRUE(has(report, " s for worker 1; ")) << report;
   EXPECT_TRUE(has(report, "computes hang.late in command 2")) << report;
   EXPECT_FALSE(has(report, "does not answer")) << report;
@@ -94,11 +94,11 @@ TEST(Hang, waits_beyond_the_limit_are_reported_and_go_on) {
   setenv("TUTTI_TIMEOUT", "1", 1);
   Session s = make_session();
   unsetenv("TUTTI_TIMEOUT");
-  s.get_global_func("hang.computes")(0, 1300);
+  s.get_global_func("hang.computes")(0, 2000);
   testing::internal::CaptureStderr();
   s.sync_all();
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(has(text, "has waited 1.0 s")) << text;
+  EXPECT_TRUE(has(text, "has waited ")) << text;
   EXPECT_TRUE(has(text, "computes hang.computes in command 2 since ")) << text;
 }
 
@@ -108,7 +108,7 @@ TEST(Hang, a_session_may_have_its_own_limit_and_reports_each_time_it_passes) {
   testing::internal::CaptureStderr();
   s.sync_all();
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(has(text, "has waited 0.")) << text;
+  EXPECT_TRUE(has(text, "has waited ")) << text;
   EXPECT_NE(text.find("has waited "), text.rfind("has waited ")) << text;
 }
 
@@ -168,7 +168,7 @@ TEST(Hang, sigusr2_asks_for_a_report) {
   std::this_thread::sleep_for(100ms);
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(has(text, "workers: SIGUSR2")) << text;
-  EXPECT_TRUE(has(text, "computes hang.computes in command 2 since 0.")) << text;
+  EXPECT_TRUE(has(text, "computes hang.computes in command 2 since ")) << text;
 }
 
 TEST(Hang, collectives_in_another_order_are_an_error_that_names_who_waits_for_whom) {
