@@ -135,7 +135,7 @@ struct Look {
   std::vector<const Arrival*> joined, known;  // known: also of those who have left since
   size_t missing = 0;
   std::optional<Disagreement> gone;         // somebody won't come
-  std::optional<Disagreement> consequence;  // somebody had joined and left
+  std::optional<Disagreement> consequence;  // somebody had joined and left; the one whose failure it was, if it is there
 };
 
 Disagreement departure(CollectiveOp op, int worker, const std::optional<Origin>& origin) {
@@ -167,7 +167,7 @@ Look look_at(const Arrival& mine, MemberView& members) {
       for (const auto& [id, origin] : seen->left) {
         if (id != mine.id) continue;
         has_left = true;
-        if (!look.consequence) look.consequence = consequence(op, ids[r], origin);
+        if (!look.consequence || origin.worker == ids[r]) look.consequence = consequence(op, ids[r], origin);
       }
       if (seen->id == mine.id && !seen->members.empty()) look.known[r] = &*seen;  // else it declined
       if (!has_left && seen->id == mine.id) {
