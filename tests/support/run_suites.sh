@@ -7,6 +7,7 @@ code=${PIPESTATUS[0]}
 count() { awk -v name="$1" '$0 ~ "^" name ":" { n += $NF } END { print n + 0 }' "$build/tests.log"; }
 failed=$(($(count Fail) + $(count Timeout) + $(count "Unexpected Pass")))
 [ "$code" = 0 ] || [ "$failed" -gt 0 ] || failed=1
+[ $(($(count Ok) + failed + $(count Skipped))) -gt 0 ] || failed=1  # no test ran
 grep -E ' SKIP ' "$build/tests.log" | sed 's/^/skipped: /'
 echo "$(count Ok) passed, $failed failed, $(count Skipped) skipped"
 [ "$failed" = 0 ]
