@@ -15,21 +15,22 @@ using namespace std::chrono_literals;
 
 constexpr auto kComputes = 150ms;
 
-/// What the others do, and the odd one not, or otherwise; false for those who have no part in it.
-bool join(const std::string& where, int odd, int64_t count) {
+/// What the others do, and the odd one not, or otherwise.
+void join(const std::string& where, int odd, int64_t count) {
   const Tensor src = Tensor::full<float>({count}, 1), dst = Tensor::like(src);
   const int me = worker::id(), n = worker::count(), partner = (odd + 1) % n;
   if (where == "send" || where == "recv") {
-    if (me != odd && me != partner) return false;
+    if (me != odd && me != partner) return;
     const bool sends = (where == "send") == (me == partner);
     if (sends) worker::world().send(src, me == odd ? partner : odd);
     else worker::world().recv(dst, me == odd ? partner : odd);
-    return true;
+  } else if (where == "world") {
+    worker::world().allreduce(src, dst);
+  } else if (where == "group") {
+    worker::group().allreduce(src, dst);
+  } else {
+    worker::world().split(0, n - me).allreduce(src, dst);
   }
-  if (where == "world") worker::world().allreduce(src, dst);
-  else if (where == "group") worker::group().allreduce(src, dst);
-  else worker::world().split(0, n - me).allreduce(src, dst);
-  return where != "group" || me / worker::group_size() == odd / worker::group_size();
 }
 
 const bool registered = [] {

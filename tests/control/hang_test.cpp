@@ -62,6 +62,12 @@ std::string time_out_of(Session& s, std::chrono::milliseconds limit) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+/// The seconds that follow these words, the first or the last time they come; -1: they don't.
+double seconds_after(const std::string& text, const std::string& words, bool last = false) {
+  const size_t at = last ? text.rfind(words) : text.find(words);
+  return at == text.npos ? -1 : std::atof(text.c_str() + at + words.size());
+}
+
 TEST(Hang, a_report_tells_who_computes_what) {
   Session s = make_session();
   const int last = workers() - 1;
@@ -70,7 +76,8 @@ TEST(Hang, a_report_tells_who_computes_what) {
   EXPECT_TRUE(has(report, "sync_all at ../tests/control/hang_test.cpp:")) << report;
   EXPECT_TRUE(has(report, "hang report of the " + kind() + " session with " + std::to_string(workers()) + " workers")) << report;
   EXPECT_TRUE(has(report, "worker " + std::to_string(last) + " (")) << report;
-  EXPECT_TRUE(has(report, "computes hang.computes in command 2 since ")) << report;
+  const double since = seconds_after(report, "computes hang.computes in command 2 since ");
+  EXPECT_TRUE(since >= 0.1 && since <= 1.3) << report;  // it began after the call, and takes 1.2 s
   if (workers() > 1) {
     EXPECT_TRUE(has(report, "idle, has done all; 3 of 3 commands done")) << report;
   }
@@ -82,7 +89,8 @@ TEST(Hang, a_report_tells_who_waits_for_whom) {
   Session s = make_session();
   s.get_global_func("hang.late")(1, 1500);
   const std::string report = time_out_of(s, 250ms);
-  EXPECT_TRUE(has(report, "waits in allreduce #0 (sum float32 x 10) of command 2 since ")) << report;
+  const double since = seconds_after(report, "waits in allreduce #0 (sum float32 x 10) of command 2 since ");
+  EXPECT_TRUE(since >= 0.1 && since <= 1.6) << report;  // the late one comes after 1.5 s
   EXPECT_TRUE(has(report, " s for worker 1; ")) << report;
   EXPECT_TRUE(has(report, "computes hang.late in command 2")) << report;
   EXPECT_FALSE(has(report, "does not answer")) << report;
@@ -98,7 +106,8 @@ TEST(Hang, waits_beyond_the_limit_are_reported_and_go_on) {
   testing::internal::CaptureStderr();
   s.sync_all();
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(has(text, "has waited ")) << text;
+  const double waited = seconds_after(text, "has waited ");
+  EXPECT_TRUE(waited >= 1.0 && waited <= 2.1) << text;  // at the limit, while the function runs
   EXPECT_TRUE(has(text, "computes hang.computes in command 2 since ")) << text;
 }
 
@@ -108,8 +117,10 @@ TEST(Hang, a_session_may_have_its_own_limit_and_reports_each_time_it_passes) {
   testing::internal::CaptureStderr();
   s.sync_all();
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(has(text, "has waited ")) << text;
   EXPECT_NE(text.find("has waited "), text.rfind("has waited ")) << text;
+  EXPECT_GE(seconds_after(text, "has waited "), 0.4) << text;
+  EXPECT_GE(seconds_after(text, "has waited ", true), 0.8) << text;
+  EXPECT_LE(seconds_after(text, "has waited ", true), 1.2) << text;  // the function takes 1.1 s
 }
 
 TEST(Hang, every_wait_takes_a_limit_and_can_be_resumed) {

@@ -92,4 +92,22 @@ TEST(Doorbell, wakes_sleepers_and_times_out) {
   EXPECT_EQ(turn, 2000);
 }
 
+TEST(SharedRecord, read_next_gives_each_version_once_also_when_it_looked_while_one_was_written) {
+  alignas(8) std::byte memory[SharedRecord::footprint(8)] = {};
+  const std::byte content[8] = {};
+  SharedRecord record(memory, sizeof content);
+  std::vector<std::byte> out;
+  uint64_t seen = 0;
+  EXPECT_FALSE(record.read_next(out, seen));
+  record.write(content);
+  const uint64_t half_written = record.version() - 1;
+  std::memcpy(memory, &half_written, sizeof half_written);
+  EXPECT_FALSE(record.read_next(out, seen));
+  EXPECT_EQ(seen, 0u);  // what is being written has not been seen
+  const uint64_t written = half_written + 1;
+  std::memcpy(memory, &written, sizeof written);
+  EXPECT_TRUE(record.read_next(out, seen));
+  EXPECT_FALSE(record.read_next(out, seen));
+}
+
 }  // namespace

@@ -26,8 +26,8 @@ namespace tutti {
 /// What this rank's leaders have sent, by rank, and received, over all sessions of a job: what no leader was there for any more is
 /// received at the job's end.
 struct LeaderMail {
-  std::vector<int> sent;
-  int received = 0;
+  std::vector<int64_t> sent;
+  int64_t received = 0;
 };
 
 /// The service thread of a node's leader in a job of several nodes: forwards commands down a tree of leaders and onto

@@ -229,9 +229,10 @@ void MpiJob::end() {
 /// Receives what leaders sent to those that had ended. All ranks are here.
 void MpiJob::drain() {
   if (num_nodes() == 1) return;
-  int expected = 0;
-  check_mpi(MPI_Reduce_scatter_block(mail_.sent.data(), &expected, 1, MPI_INT, MPI_SUM, control_.get()), "MPI_Reduce_scatter_block");
-  for (; mail_.received < expected; ++mail_.received) receive(control_.get(), MPI_ANY_SOURCE, Tag::kLeader, Clock::now() + kGrace);
+  int64_t expected = 0;
+  check_mpi(MPI_Reduce_scatter_block(mail_.sent.data(), &expected, 1, MPI_INT64_T, MPI_SUM, control_.get()), "MPI_Reduce_scatter_block");
+  for (; mail_.received < expected; ++mail_.received)
+    if (receive(control_.get(), MPI_ANY_SOURCE, Tag::kLeader, Clock::now() + kGrace).empty()) return;  // lost: none is empty
 }
 
 namespace {
