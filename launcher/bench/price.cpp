@@ -2,11 +2,11 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <vector>
 
-#include "bench.h"
+#include "bench/bench.h"
+#include "bench/measure.h"
 #include "collective/collectives.h"
 #include "control/recorder.h"
 #include "control/worker.h"
@@ -15,20 +15,6 @@
 
 namespace tutti::bench {
 namespace {
-
-using Seconds = std::chrono::duration<double>;
-
-template <class F>
-double seconds(F f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return Seconds(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
-}
 
 /// Takes it on trust that all members come, with equal operands.
 class NoAgreement final : public Agreement {
@@ -84,10 +70,11 @@ double recorder_ns() {
   const auto memory = std::make_unique<Memory>();
   Recorder recorder(memory->bytes);
   constexpr int kTimes = 1000000;
+  const ShortName name("a.function.of.some.name");
   return seconds([&] {
            for (uint64_t i = 0; i < kTimes; ++i) {
              recorder.begin_command(i, Action::kCallPacked, true);
-             recorder.name_function("a.function.of.some.name");
+             recorder.name_function(name);
              recorder.end_command(Record::State::kDone);
            }
          }) / kTimes * 1e9;
@@ -110,15 +97,6 @@ double allreduce_us(Session& s, int64_t n, Way way) {
   return slowest;
 }
 
-/// Medians of what both give in turns.
-template <class A, class B>
-std::pair<double, double> paired(A a, B b) {
-  std::vector<double> as, bs;
-  a(), b();
-  for (int i = 0; i < 9; ++i) as.push_back(a()), bs.push_back(b());
-  return {median(as), median(bs)};
-}
-
 int controller(int, char**) {
   Session s = Session::create();
   fmt::print("what failure handling costs while nothing fails; {} workers, medians of 9 paired runs\n", s.num_workers());
@@ -132,7 +110,7 @@ int controller(int, char**) {
     fmt::print("  {:<48} {:>12.2f} {:<10} {:>12.2f} {:<26} ratio {:.3f}\n", what, ours, unit, theirs, against, ours / theirs);
   };
   {
-    const auto [on, off] = paired([&] { return with_recorder(true, [&] { return calls_per_second(s) * 1e-6; }); },
+    const auto [on, off] = paired(9, [&] { return with_recorder(true, [&] { return calls_per_second(s) * 1e-6; }); },
                                   [&] { return with_recorder(false, [&] { return calls_per_second(s) * 1e-6; }); });
     row("dispatch with the recorder", on, off, "M calls/s", "without");
   }
@@ -145,12 +123,12 @@ int controller(int, char**) {
       continue;  // local: of one node only
     }
     for (int64_t n : {int64_t{2}, int64_t{16384}}) {
-      const auto [on, off] = paired([&] { return with_recorder(true, [&] { return allreduce_us(s, n, Way::kOurs); }); },
+      const auto [on, off] = paired(9, [&] { return with_recorder(true, [&] { return allreduce_us(s, n, Way::kOurs); }); },
                                     [&] { return with_recorder(false, [&] { return allreduce_us(s, n, Way::kOurs); }); });
       row(fmt::format("allreduce of {} B ({}) with the recorder", n * 4, ccl), on, off, "us", "without");
       s.get_global_func("bench.recorder")(true);
       for (const auto& [way, against] : {std::pair(Way::kWithoutAgreement, "without (mpi)"), std::pair(Way::kMpi, "MPI_Allreduce alone")}) {
-        const auto [ours, theirs] = paired([&] { return allreduce_us(s, n, Way::kOurs); }, [&, w = way] { return allreduce_us(s, n, w); });
+        const auto [ours, theirs] = paired(9, [&] { return allreduce_us(s, n, Way::kOurs); }, [&, w = way] { return allreduce_us(s, n, w); });
         row(fmt::format("allreduce of {} B ({}) with agreement", n * 4, ccl), ours, theirs, "us", against);
       }
     }

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "bench/report.h"
+
+/// Each is run by every rank of a job and returns its exit code.
+namespace tutti::bench {
+
+/// What the parts that failures are handled with cost when nothing fails: flight recorder, agreement.
+int price(int argc, char** argv);
+/// Calls a second, call and sync, wake-up, CPU of idle ranks, start of a session.
+int control(int argc, char** argv, const Options& options);
+
+}  // namespace tutti::bench
