@@ -62,11 +62,12 @@ class TUTTI_API DPackedFunc : public DRef {
   DRef operator()(Where where = Where::current()) const { return call({}, where); }
   template <class... A>
   DRef operator()(LocatedValue first, A&&... rest) const {
-    return call({std::move(first.value), Value(std::forward<A>(rest))...}, first.where);
+    const Value args[] = {std::move(first.value), Value(std::forward<A>(rest))...};
+    return call(args, first.where);
   }
 
  private:
-  DRef call(const List& args, Where where) const;
+  DRef call(Args args, Where where) const;
 };
 
 /// A module that load_vm_module has loaded on every worker.

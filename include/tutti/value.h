@@ -41,6 +41,7 @@ struct Opaque {
 };
 
 namespace detail {
+struct FunctionName;
 TUTTI_API const char* type_name(const std::type_info& type);  ///< as in the source; lives for ever
 }
 
@@ -49,7 +50,9 @@ class TUTTI_API Function {
  public:
   using Callable = std::function<Value(Args)>;
   struct Options {
-    bool quick = false;  ///< a promise, not used yet: short and thread-agnostic, the controller may run it while it waits
+    /// A promise: short, on any thread, without collectives. On worker 0 a controller that waits runs it itself, which saves
+    /// switching threads; others' code may then run up to its end before a time-out is noticed.
+    bool quick = false;
     int written_arg = -1;  ///< the position of the tensor that a collective writes
   };
 
@@ -61,6 +64,7 @@ class TUTTI_API Function {
   const Options& options() const;
 
  private:
+  friend struct detail::FunctionName;
   struct Impl;
   std::shared_ptr<const Impl> impl_;
 };

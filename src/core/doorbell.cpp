@@ -32,6 +32,7 @@ WaitPolicy wait_policy(int ranks_on_this_machine) {
                           : static_cast<int>(std::thread::hardware_concurrency());
   WaitPolicy policy;
   if (ranks_on_this_machine > allowed) policy.spin = {};
+  if (ranks_on_this_machine == allowed) policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core
   return policy;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,7 +21,8 @@ struct Doorbell {
   void ring() {
     if (sleepers.fetch_add(0, std::memory_order_seq_cst) != 0) wake();
   }
-  /// ring(), when both the change and every look at it are seq_cst: only reads the line that ring() takes for itself.
+  /// ring() without a fence, for what changes a million times a second: it may overlook one who is just falling asleep, whose first
+  /// sleep is short (kFirstSleep). Only reads the line that ring() takes for itself.
   void ring_ordered() {
     if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
   }
@@ -36,33 +38,38 @@ struct WaitPolicy {
 };
 WaitPolicy wait_policy(int ranks_on_this_machine);
 
+inline constexpr std::chrono::milliseconds kFirstSleep{1};
+
 void pause_cpu();
 void yield_cpu();
 
-/// Waits until ready() or the deadline; returns the last answer of ready().
-template <class Ready>
-bool wait_until(Doorbell& bell, const WaitPolicy& policy, Clock::time_point deadline, Ready&& ready) {
+/// Waits until ready() or the deadline; returns the last answer of ready(). Calls before_sleep() before it sleeps.
+template <class Ready, class BeforeSleep = void (*)()>
+bool wait_until(Doorbell& bell, const WaitPolicy& policy, Clock::time_point deadline, Ready&& ready, BeforeSleep&& before_sleep = [] {}) {
   if (ready()) return true;
   const auto start = Clock::now();
   for (auto now = start; now - start < policy.spin; now = Clock::now())
     for (int i = 0; i < 16; ++i) {
       if (ready()) return true;
-      pause_cpu();
+      if (i % 4 == 3) pause_cpu();  // it takes as long as a cache line's way
     }
   for (auto now = Clock::now(); now - start < policy.spin + policy.yield; now = Clock::now()) {
     yield_cpu();
     if (ready()) return true;
     if (now >= deadline) return false;
   }
-  for (;;) {
+  before_sleep();
+  const struct Counted {
+    explicit Counted(Doorbell& b) : bell(b) { bell.sleepers.fetch_add(1, std::memory_order_seq_cst); }
+    ~Counted() { bell.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+    Doorbell& bell;
+  } counted(bell);
+  for (std::chrono::nanoseconds at_most = kFirstSleep;; at_most = std::chrono::hours(1)) {
     const uint32_t seen = bell.value.load(std::memory_order_acquire);
-    bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    bool is_ready = ready();
+    if (ready()) return true;
     const auto now = Clock::now();
-    if (!is_ready && now < deadline) bell.sleep(seen, deadline - now);
-    bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-    if (is_ready || ready()) return true;
-    if (Clock::now() >= deadline) return false;
+    if (now >= deadline) return false;
+    bell.sleep(seen, std::min<std::chrono::nanoseconds>(at_most, deadline - now));
   }
 }
 

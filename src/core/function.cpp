@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/function_name.h"
 #include "tutti/version.h"
 
 namespace tutti {
@@ -20,10 +21,11 @@ struct Function::Impl {
   std::string name;
   Callable callable;
   Options options;
+  ShortName short_name{name};
 };
 
 Function::Function(std::string name, Callable callable, Options options)
-    : impl_(std::make_shared<const Impl>(Impl{std::move(name), std::move(callable), options})) {}
+    : impl_(std::make_shared<const Impl>(Impl{.name = std::move(name), .callable = std::move(callable), .options = options})) {}
 
 Value Function::operator()(Args args) const {
   if (!impl_) throw UsageError("call of an empty function");
@@ -38,6 +40,11 @@ const std::string& Function::name() const {
 const Function::Options& Function::options() const {
   static const Options kDefaults;
   return impl_ ? impl_->options : kDefaults;
+}
+
+const ShortName& detail::FunctionName::of(const Function& function) {
+  static const ShortName kEmpty("(empty)");
+  return function.impl_ ? function.impl_->short_name : kEmpty;
 }
 
 namespace {

@@ -20,12 +20,13 @@ constexpr size_t kMostFrames = 128, kMostLines = 32;
 thread_local struct {
   uintptr_t addresses[kMostFrames];
   size_t count = 0;
-  const void *end = nullptr, *thrown = nullptr;
+  const void* thrown = nullptr;
 } stack;
+[[gnu::tls_model("initial-exec")]] thread_local const void* traced_end = nullptr;  // every call sets it
 
 _Unwind_Reason_Code keep_frame(_Unwind_Context* context, void*) {
   if (stack.count == kMostFrames) return _URC_END_OF_STACK;
-  if (_Unwind_GetCFA(context) > reinterpret_cast<uintptr_t>(stack.end)) {
+  if (_Unwind_GetCFA(context) > reinterpret_cast<uintptr_t>(traced_end)) {
     if (stack.count > 0) --stack.count;  // the last was traced() itself
     return _URC_END_OF_STACK;
   }
@@ -41,7 +42,7 @@ struct PassingType : std::type_info {
     if (stack.count > 0 && stack.thrown == *thrown) return false;  // asked again while the stack is unwound
     stack.count = 0;
     stack.thrown = *thrown;
-    if (stack.end) _Unwind_Backtrace(keep_frame, nullptr);
+    if (traced_end) _Unwind_Backtrace(keep_frame, nullptr);
     return false;
   }
 };
@@ -69,8 +70,8 @@ alignas(PassingType) std::byte passing_type[sizeof(PassingType)];
 Passing::~Passing() = default;  // another C++ library: no tracebacks
 #endif
 
-TracebackEnd::TracebackEnd(const void* frame) : outer_(stack.end) { stack.end = frame; }
-TracebackEnd::~TracebackEnd() { stack.end = outer_; }
+TracebackEnd::TracebackEnd(const void* frame) : outer_(traced_end) { traced_end = frame; }
+TracebackEnd::~TracebackEnd() { traced_end = outer_; }
 
 void forget_traceback() { stack.count = 0; }
 

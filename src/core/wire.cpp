@@ -124,4 +124,15 @@ void encode(Writer& out, const Value& value) {
 
 Value decode_value(Reader& in) { return decode(in, 0); }
 
+void decode_value(Reader& in, List& values) {
+  Reader ahead = in;
+  if (static_cast<Value::Kind>(ahead.get<uint8_t>()) == Value::Kind::kInt) {  // the most frequent one, in place
+    in = ahead;
+    values.emplace_back(in.get<int64_t>());
+  } else {
+    values.push_back(decode(in, 0));
+  }
+}
+
+
 }  // namespace tutti

@@ -1,6 +1,7 @@
 // Little-endian, length-prefixed encoding of everything that travels (commands, replies, arrivals).
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -29,12 +30,10 @@ class Writer {
   template <class T>
     requires std::is_trivially_copyable_v<T>
   void put(T v) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&v);
-    bytes_.insert(bytes_.end(), bytes, bytes + sizeof v);
+    std::memcpy(extend(sizeof v), &v, sizeof v);
   }
   void raw(const void* data, size_t size_bytes) {
-    const auto* bytes = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), bytes, bytes + size_bytes);
+    if (size_bytes > 0) std::memcpy(extend(size_bytes), data, size_bytes);
   }
   void text(std::string_view v) {
     put(static_cast<uint64_t>(v.size()));
@@ -45,10 +44,22 @@ class Writer {
     put(static_cast<uint64_t>(v.size()));
     raw(v.data(), v.size() * sizeof(T));
   }
-  std::vector<std::byte>& bytes() { return bytes_; }
+  std::vector<std::byte>& bytes() {
+    bytes_.resize(size_);
+    return bytes_;
+  }
+  std::span<std::byte> view() { return {bytes_.data(), size_}; }
+  void clear() { size_ = 0; }  ///< keeps the memory
 
  private:
+  std::byte* extend(size_t size_bytes) {
+    const size_t at = size_;
+    size_ += size_bytes;
+    if (size_ > bytes_.size()) bytes_.resize(std::max(2 * bytes_.size(), size_ + 64));
+    return bytes_.data() + at;
+  }
   std::vector<std::byte> bytes_;
+  size_t size_ = 0;
 };
 
 class Reader {
@@ -80,9 +91,14 @@ class Reader {
   }
   template <class T>
   std::vector<T> list() {
-    std::vector<T> v(count(sizeof(T)));
-    if (!v.empty()) std::memcpy(v.data(), take(v.size() * sizeof(T)).data(), v.size() * sizeof(T));
+    std::vector<T> v;
+    list(v);
     return v;
+  }
+  template <class T>
+  void list(std::vector<T>& v) {  ///< into memory that is there
+    v.resize(count(sizeof(T)));
+    if (!v.empty()) std::memcpy(v.data(), take(v.size() * sizeof(T)).data(), v.size() * sizeof(T));
   }
   bool done() const { return rest_.empty(); }
   void expect_done() const {
@@ -102,5 +118,6 @@ std::string why_not_encodable(const Value& value, uint64_t session, int64_t most
 void encode(Writer& out, const Value& value);
 /// @throws WireError
 Value decode_value(Reader& in);
+void decode_value(Reader& in, List& values);  ///< appends it
 
 }  // namespace tutti

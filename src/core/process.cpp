@@ -1,0 +1,37 @@
+#include "core/process.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <new>
+
+namespace tutti {
+namespace {
+
+/// In memory that the kernel clears in a child, whatever made it; where it does not, what fork() calls.
+std::atomic<uint32_t>& generation() {
+  static std::atomic<uint32_t>* const word = [] {
+    const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    void* memory = ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    if (::madvise(memory, page, MADV_WIPEONFORK) != 0) ::pthread_atfork(nullptr, nullptr, [] { generation().store(0); });
+    return new (memory) std::atomic<uint32_t>(0);
+  }();
+  return *word;
+}
+
+std::atomic<uint32_t> last{0};  // copied by fork: a child's is larger than all of its ancestors
+
+}  // namespace
+
+uint32_t process_generation() {
+  auto& here = generation();
+  if (const uint32_t known = here.load(std::memory_order_relaxed)) [[likely]] return known;
+  uint32_t fresh = 0;
+  here.compare_exchange_strong(fresh, last.fetch_add(1) + 1);
+  return here.load();
+}
+
+}  // namespace tutti
