@@ -274,7 +274,8 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world) {
 }
 
 void Collectives::end_command() {
-  if (!communicators_.empty() || !user_comms_.empty()) drop(sub_key(0, 0, 0), UINT64_MAX);
+  const auto has_subs = [](const auto& comms) { return !comms.empty() && comms.rbegin()->first >= sub_key(0, 0, 0); };
+  if (has_subs(communicators_) || has_subs(user_comms_)) drop(sub_key(0, 0, 0), UINT64_MAX);
 }
 
 void Collectives::drop(CommKey first, CommKey end) {

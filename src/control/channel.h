@@ -10,6 +10,7 @@
 
 #include "control/segment.h"
 #include "control/trace_file.h"
+#include "control/worker0.h"
 #include "control/worker_state.h"
 #include "core/doorbell.h"
 
@@ -19,19 +20,21 @@ namespace tutti {
 /// end is the ring of its node (control/segment.h). Back ends: thread, node (processes), mpi.
 class Channel {
  public:
+  static constexpr uint64_t kNone = UINT64_MAX;  // awaited: no command's end
   virtual ~Channel() = default;
   virtual const Layout& layout() const = 0;
   /// A command of that many bytes would be taken at once.
   virtual bool has_room(size_t bytes) = 0;
-  /// Broadcasts one command. Blocks only while the slowest worker is a ring behind; `relax` is called meanwhile.
-  virtual void send(std::span<const std::byte> command, const std::function<void()>& relax) = 0;
+  /// Broadcasts one command, a frame. Blocks only while the slowest worker is a ring behind; `relax` is called meanwhile.
+  virtual void send(std::span<const std::byte> frame, const std::function<void()>& relax) = 0;
   /// A reply of any worker, if one is there. What a worker sent before it finished a command is there once finished()
   /// says so.
   virtual std::optional<std::vector<std::byte>> try_receive() = 0;
   /// The lowest seq that all workers are done with.
   virtual uint64_t finished() = 0;
-  /// Sleeps until ready() or the deadline; ready() is asked whenever something came.
-  virtual bool wait(Clock::time_point deadline, const std::function<bool()>& ready) = 0;
+  /// Sleeps until ready() or the deadline; ready() is asked whenever something came: a reply, room, the end of `awaited` or of a
+  /// later command.
+  virtual bool wait(Clock::time_point deadline, uint64_t awaited, const std::function<bool()>& ready) = 0;
   /// @throws TransportError  a worker is gone
   virtual void check_alive() = 0;
   /// What every worker does; of nodes that don't answer in time: nothing. Any thread, until close().
@@ -53,10 +56,10 @@ class SegmentChannel : public Channel {
   explicit SegmentChannel(std::unique_ptr<Segment> segment);
   const Layout& layout() const override { return segment_->layout(); }
   bool has_room(size_t bytes) override { return commands_.space(bytes) >= bytes; }
-  void send(std::span<const std::byte> command, const std::function<void()>& relax) override;
+  void send(std::span<const std::byte> frame, const std::function<void()>& relax) override;
   std::optional<std::vector<std::byte>> try_receive() override;
   uint64_t finished() override { return segment_->least_finished(); }
-  bool wait(Clock::time_point deadline, const std::function<bool()>& ready) override;
+  bool wait(Clock::time_point deadline, uint64_t awaited, const std::function<bool()>& ready) override;
   void check_alive() override { segment_->check_not_abandoned(); }
   std::vector<WorkerState> look(Clock::time_point) override { return look_at(*segment_); }
   void dump(const TraceDump& dump) override { write_traces(*segment_, dump); }
@@ -67,10 +70,13 @@ class SegmentChannel : public Channel {
  private:
   std::unique_ptr<Segment> segment_;
   WaitPolicy policy_;
-  ByteRing commands_;
-  std::vector<ByteRing> replies_;
+  RingWriter commands_;
+  std::vector<RingReader> replies_;
   std::vector<FrameReader> frames_;
   size_t next_ = 0;
+
+ protected:
+  std::unique_ptr<Worker0> worker0_;  // joined by close()
 };
 
 }  // namespace tutti

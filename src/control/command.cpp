@@ -23,8 +23,21 @@ void check_version(Reader& in) {
 
 }  // namespace
 
-std::vector<std::byte> encode(const Command& c) {
-  Writer out;
+void Command::clear() {
+  action = Action::kShutDown;
+  seq = token = 0;
+  site = 0;
+  reg = func = 0;
+  worker = 0;
+  acknowledged.clear();
+  freed.clear();
+  name.clear();
+  args.clear();
+}
+
+namespace {
+
+void encode(Writer& out, const Command& c, std::span<const Value> args) {
   out.put(kWireVersion);
   out.put(c.action);
   out.put(c.seq);
@@ -42,8 +55,8 @@ std::vector<std::byte> encode(const Command& c) {
     case Action::kCallPacked:
       out.put(c.reg);
       out.put(c.func);
-      out.put(static_cast<uint64_t>(c.args.size()));
-      for (const Value& arg : c.args) encode(out, arg);
+      out.put(static_cast<uint64_t>(args.size()));
+      for (const Value& arg : args) tutti::encode(out, arg);
       break;
     case Action::kSyncWorker: out.put(c.worker); break;
     case Action::kCopyFromWorker0:
@@ -60,9 +73,24 @@ std::vector<std::byte> encode(const Command& c) {
       out.put(c.worker);
       out.put(c.reg);
       out.put(c.token);
-      encode(out, c.token ? Value() : c.args.at(0));
+      tutti::encode(out, c.token ? Value() : args[0]);
       break;
   }
+}
+
+}  // namespace
+
+void encode_frame(Writer& out, const Command& command, std::span<const Value> args) {
+  const size_t begin = out.view().size();
+  out.put(uint64_t{0});
+  encode(out, command, args);
+  const uint64_t length = out.view().size() - begin - sizeof(uint64_t);
+  std::memcpy(out.view().data() + begin, &length, sizeof length);
+}
+
+std::vector<std::byte> encode(const Command& command) {
+  Writer out;
+  encode(out, command, command.args);
   return std::move(out.bytes());
 }
 
@@ -74,7 +102,7 @@ void decode_command(std::span<const std::byte> bytes, Command& c) {
   c.seq = in.get<uint64_t>();
   c.site = in.get<uint32_t>();
   for (auto n = in.get<uint32_t>(); n > 0; --n) c.acknowledged.push_back(Failures::decode_origin(in));
-  c.freed = in.list<int64_t>();
+  in.list(c.freed);
   switch (c.action) {
     case Action::kShutDown:
     case Action::kKillReg: break;
@@ -85,7 +113,7 @@ void decode_command(std::span<const std::byte> bytes, Command& c) {
     case Action::kCallPacked:
       c.reg = in.get<int64_t>();
       c.func = in.get<int64_t>();
-      for (uint64_t n = in.count(1); n > 0; --n) c.args.push_back(decode_value(in));
+      for (uint64_t n = in.count(1); n > 0; --n) decode_value(in, c.args);
       break;
     case Action::kSyncWorker: c.worker = in.get<int32_t>(); break;
     case Action::kCopyFromWorker0:

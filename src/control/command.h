@@ -40,8 +40,11 @@ struct Command {
   uint64_t token = 0;                   ///< copies, debug on worker 0: the key of a value in the controller's process
   std::string name;                     ///< get_global_func
   List args;                            ///< call_packed; debug_set_register: the one value
+  void clear();                         ///< keeps the memory
 };
-std::vector<std::byte> encode(const Command& command);
+/// As a frame of a stream (control/ring.h); `args` stand for the command's.
+void encode_frame(Writer& out, const Command& command, std::span<const Value> args);
+std::vector<std::byte> encode(const Command& command);  ///< without the frame
 /// Fills `command` as far as the bytes are good: if seq is set, the command is known though its body may not be.
 /// @throws WireError, std::bad_alloc
 void decode_command(std::span<const std::byte> bytes, Command& command);

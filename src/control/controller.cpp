@@ -19,6 +19,8 @@ constexpr auto kFlushAfter = 5ms;  // freed ids of an idle controller
 constexpr size_t kMostFreed = 1024;  // in one command
 /// Free in the rings before a command gets its number: more than one without arguments can take.
 constexpr size_t kRoom = size_t{64} * 1024;
+constexpr size_t kMuchRoom = size_t{512} * 1024;
+constexpr auto kSoon = 1ms;
 
 std::atomic<uint64_t> last_id{0};
 
@@ -28,6 +30,7 @@ Controller::Controller(std::string kind, const MakeChannel& make_channel, Timeou
     : kind_(std::move(kind)),
       id_(++last_id),
       pid_(getpid()),
+      process_generation_(process_generation()),
       closed_(std::move(closed)),
       limit_(limit.value_or(std::chrono::seconds(env_int("TUTTI_TIMEOUT", 600, 1, 1000000000)))) {
   flusher_ = std::thread([this] { flush_loop(); });
@@ -55,16 +58,11 @@ std::shared_ptr<Controller> Controller::handle() {
           }};
 }
 
-DRef Controller::new_register() {
-  std::lock_guard lock(registers_mutex_);
-  int64_t id = 0;
-  if (reusable_.empty()) {
-    id = next_register_++;
-  } else {
-    id = reusable_.back();
-    reusable_.pop_back();
-  }
-  return DRef(std::make_shared<DRefState>(shared_from_this(), id, id_));
+int64_t Controller::new_register() {
+  if (reusable_.empty()) return next_register_++;
+  const int64_t id = reusable_.back();
+  reusable_.pop_back();
+  return id;
 }
 
 void Controller::free_register(int64_t id) noexcept try {
@@ -121,43 +119,58 @@ void Controller::flush_loop() {
 }
 
 uint32_t Controller::site(Where where) {
+  if (where.line == last_site_.line && last_file_ == where.file) return last_site_id_;
   auto [it, is_new] = site_ids_.try_emplace({where.file, where.line}, static_cast<uint32_t>(sites_.size()));
   if (is_new) sites_.push_back(where.line ? fmt::format("{}:{}", where.file, where.line) : "");
-  return it->second;
+  last_site_ = where;
+  last_file_ = where.file;
+  return last_site_id_ = it->second;
 }
 
 bool Controller::has_room() { return channel_->has_room(kRoom); }
 
+/// For much of it, if that comes soon: two that take turns at the edge of a full ring only switch tasks.
+void Controller::await_room(Clock::time_point deadline, Where where) {
+  const auto enough = Clock::now() + kSoon;
+  wait_for(Channel::kNone, [&] { return channel_->has_room(kMuchRoom) || (Clock::now() > enough && has_room()); }, deadline, "room for a command", where);
+}
+
 uint64_t Controller::issue(Command& command, Where where, Clock::time_point deadline) {
+  return issue(command, command.args, where, deadline, nullptr);
+}
+
+/// `result`: gets a new register, which the command writes.
+uint64_t Controller::issue(Command& command, Args args, Where where, Clock::time_point deadline, DRef* result) {
   // before it has a number: a call that runs into its limit here leaves no trace
-  if (!has_room()) [[unlikely]]
-    wait_for([&] { return has_room(); }, deadline, "room for a command", where);
+  if (!has_room()) [[unlikely]] await_room(deadline, where);
   command.site = site(where);
   command.acknowledged = std::move(acknowledgements_);
   acknowledgements_.clear();
   {
     std::lock_guard lock(registers_mutex_);
-    if (dropped_.size() <= kMostFreed) {
-      command.freed = std::move(dropped_);
-      dropped_.clear();
-    } else {
-      command.freed.assign(dropped_.end() - kMostFreed, dropped_.end());
-      dropped_.resize(dropped_.size() - kMostFreed);
-    }
+    const size_t n = std::min(dropped_.size(), kMostFreed);
+    command.freed.assign(dropped_.end() - static_cast<ptrdiff_t>(n), dropped_.end());
+    dropped_.resize(dropped_.size() - n);
     // the worker frees before it executes, so these ids can be given out again from now on
     reusable_.insert(reusable_.end(), command.freed.begin(), command.freed.end());
+    if (result) command.reg = new_register();
   }
-  command.seq = seq_.fetch_add(1) + 1;
+  if (result) *result = DRef(std::make_shared<DRefState>(shared_from_this(), command.reg, id_));
+  command.seq = seq_.fetch_add(1, std::memory_order_relaxed) + 1;
+  frame_.clear();
+  encode_frame(frame_, command, args);
   std::optional<Wait> wait;  // for room, in the middle of a long one
+  const auto relax = [&] {
+    if (!wait) wait.emplace(*this, "room for a long command", where);
+    wait->tick();
+    drain();
+  };
   try {
-    channel_->send(encode(command), [&] {
-      if (!wait) wait.emplace(*this, "room for a long command", where);
-      wait->tick();
-      drain();
-    });
+    channel_->send(frame_.view(), std::cref(relax));  // by reference: a std::function of it would take memory
   } catch (const TransportError& error) {
     lose(error);
   }
+  if (constexpr size_t kKept = size_t{1} << 20; frame_.view().size() > kKept) frame_ = {};
   return command.seq;
 }
 
@@ -178,13 +191,13 @@ DRef Controller::get_global_func(std::string_view name, Where where) {
 }
 
 DRef Controller::look_up(std::string_view name, Where where) {
-  DRef result = new_register();
-  Command command{.action = Action::kGetGlobalFunc, .reg = result.state_->id, .name = std::string(name)};
-  issue(command, where);
+  DRef result;
+  Command command{.action = Action::kGetGlobalFunc, .name = std::string(name)};
+  issue(command, {}, where, Clock::time_point::max(), &result);
   return result;
 }
 
-DRef Controller::call_builtin(const char* name, const List& args, Where where) {
+DRef Controller::call_builtin(const char* name, Args args, Where where) {
   Turn turn(*this);
   check_arguments(args, name);
   DRef& function = builtins_[name];
@@ -192,24 +205,23 @@ DRef Controller::call_builtin(const char* name, const List& args, Where where) {
   return issue_call(function, args, where);
 }
 
-DRef Controller::call(const DRef& func, const List& args, Where where) {
+DRef Controller::call(const DRef& func, Args args, Where where) {
   Turn turn(*this);
   register_of(func, "call_packed: func");
   check_arguments(args, "call_packed");
   return issue_call(func, args, where);
 }
 
-void Controller::check_arguments(const List& args, const char* what) const {
+void Controller::check_arguments(Args args, const char* what) const {
   for (size_t i = 0; i < args.size(); ++i)
     if (std::string why = why_not_encodable(args[i], id_, kMaxTensorArgument); !why.empty())
       throw UsageError(fmt::format("{}: argument {}: {}", what, i + 1, why));
 }
 
-DRef Controller::issue_call(const DRef& func, const List& args, Where where) {
-  const int64_t function = func.state_->id;
-  DRef result = new_register();
-  Command command{.action = Action::kCallPacked, .reg = result.state_->id, .func = function, .args = args};
-  issue(command, where);
+DRef Controller::issue_call(const DRef& func, Args args, Where where) {
+  DRef result;
+  call_.func = func.state_->id;
+  issue(call_, args, where, Clock::time_point::max(), &result);
   return result;
 }
 
@@ -229,9 +241,9 @@ DRef Controller::copy_to_new(const Tensor& host, Where where) {
   check_host(host, "copy_to_worker_0");
   Tensor copy = Tensor::like(host);
   copy.copy_from(host);
-  DRef result = new_register();
-  Command command{.action = Action::kCopyToWorker0, .reg = result.state_->id, .func = 1, .token = exchange_.put(copy)};
-  issue(command, where);
+  DRef result;
+  Command command{.action = Action::kCopyToWorker0, .func = 1, .token = exchange_.put(copy)};
+  issue(command, {}, where, Clock::time_point::max(), &result);
   return result;
 }
 
@@ -252,6 +264,7 @@ Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where 
   bool is_done = false;
   try {
     wait_for(
+        awaited_,
         [&] {
           if (answer_) return true;
           return std::exchange(is_done, channel_->finished() >= awaited_);  // and one more look for the answer

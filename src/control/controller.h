@@ -16,6 +16,7 @@
 #include "control/channel.h"
 #include "control/command.h"
 #include "control/exchange.h"
+#include "core/spin_lock.h"
 #include "tutti/session.h"
 
 namespace tutti::detail {
@@ -34,8 +35,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   const Layout& layout() const { return layout_; }
 
   DRef get_global_func(std::string_view name, Where where);
-  DRef call(const DRef& func, const List& args, Where where);
-  DRef call_builtin(const char* name, const List& args, Where where);  ///< runtime.disco.<name>, looked up once
+  DRef call(const DRef& func, Args args, Where where);
+  DRef call_builtin(const char* name, Args args, Where where);  ///< runtime.disco.<name>, looked up once
   DRef copy_to_new(const Tensor& host, Where where);
   void check(const DRef& ref, const char* what) const { register_of(ref, what); }  ///< @throws UsageError  not of this session
   void copy(Action action, const Tensor& host, const DRef& remote, Where where);
@@ -59,7 +60,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   /// Something a call waits for: says so when it takes long, and notices lost workers.
   class Wait {
    public:
-    Wait(Controller& controller, std::string what, Where where);
+    Wait(Controller& controller, std::string what, Where where, Clock::time_point since = Clock::now());
     std::string so_far() const;
     void tick();  ///< now and then.  @throws TransportError
 
@@ -69,21 +70,23 @@ class Controller : public std::enable_shared_from_this<Controller> {
     Where where_;
     Clock::time_point since_, next_report_;
   };
-  DRef new_register();
+  int64_t new_register();  // under its mutex
   int64_t register_of(const DRef& ref, const char* what) const;
   void check_worker(int worker, const char* what) const;
   DRef look_up(std::string_view name, Where where);
-  void check_arguments(const List& args, const char* what) const;
-  DRef issue_call(const DRef& func, const List& args, Where where);
+  void check_arguments(Args args, const char* what) const;
+  DRef issue_call(const DRef& func, Args args, Where where);
   uint64_t issue(Command& command, Where where, Clock::time_point deadline = Clock::time_point::max());
+  uint64_t issue(Command& command, Args args, Where where, Clock::time_point deadline, DRef* result);
   uint32_t site(Where where);
   void drain();
-  void wait_for(const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);
+  void wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);
   void sync_locked(int worker, Clock::time_point deadline, Where where);
   void await_ack(int worker, Clock::time_point deadline, Where where);
   bool is_reported(Origin origin) const;
   void await_origins(Clock::time_point deadline, Where where);
   bool has_room();
+  void await_room(Clock::time_point deadline, Where where);
   void raise_failures(bool all_is_in, Clock::time_point deadline, Where where);
   static Clock::time_point deadline_of(Timeout timeout);
   std::string not_raised() const;
@@ -103,12 +106,13 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::string kind_;
   uint64_t id_;
   pid_t pid_;
+  uint32_t process_generation_;
   Layout layout_;
   Exchange exchange_;
   std::unique_ptr<Channel> channel_;
   std::function<void()> closed_;
 
-  std::mutex turn_;  // one call at a time; the flusher takes its turn as well
+  SpinLock turn_;  // one call at a time; the flusher takes its turn as well
   std::atomic<bool> flushing_{false};
   bool over_ = false;
   uint64_t last_seq_ = 0;  // of the command that shuts down, once it is on its way
@@ -123,9 +127,14 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::mutex look_mutex_;        // the channel is not closed meanwhile
   std::vector<std::string> sites_;
   std::map<std::pair<std::string, uint32_t>, uint32_t> site_ids_;
+  Where last_site_{nullptr, UINT32_MAX};
+  std::string last_file_;
+  uint32_t last_site_id_ = 0;
   std::map<std::string, DRef> builtins_;
+  Command call_{.action = Action::kCallPacked};  // their memory is used again
+  Writer frame_;
 
-  std::mutex registers_mutex_;
+  SpinLock registers_mutex_;
   int64_t next_register_ = 1;
   std::vector<int64_t> dropped_, reusable_;
 

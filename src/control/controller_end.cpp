@@ -39,12 +39,12 @@ void Controller::end(Timeout timeout, Where where, Purpose purpose) {
   if (!last_seq_) {
     Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
     const uint64_t synced = issue(command, where, deadline);
-    wait_for([&] { return channel_->finished() >= synced; }, deadline, "shutdown", where);
+    wait_for(synced, [&] { return channel_->finished() >= synced; }, deadline, "shutdown", where);
     dump_traces("shutdown");
     command = {.action = Action::kShutDown};
     last_seq_ = issue(command, where, deadline);
   }
-  wait_for([&] { return channel_->finished() >= last_seq_; }, deadline, "shutdown", where);
+  wait_for(last_seq_, [&] { return channel_->finished() >= last_seq_; }, deadline, "shutdown", where);
   drain();
   finish();
   builtins.swap(builtins_);

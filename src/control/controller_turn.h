@@ -6,6 +6,7 @@
 #include "control/controller.h"
 #include "control/signals.h"
 #include "control/worker.h"
+#include "core/process.h"
 
 namespace tutti::detail {
 
@@ -16,7 +17,7 @@ class Controller::Turn {
     if (auto* worker = Worker::current())
       throw UsageError(fmt::format("a worker function can't use a session (worker {}, command {}); return what the controller needs",
                                    worker->id(), worker->seq()));
-    if (getpid() != controller.pid_)
+    if (process_generation() != controller.process_generation_)
       throw UsageError(fmt::format("the session belongs to process {}, this is {}, a fork of it; make a session here", controller.pid_, getpid()));
     if (purpose == Purpose::kClose) lock_.lock();  // another thread may still be in a call
     else lock_.try_lock();
@@ -40,7 +41,7 @@ class Controller::Turn {
   }
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<SpinLock> lock_;
 };
 
 }  // namespace tutti::detail

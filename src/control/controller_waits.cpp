@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 
 #include "control/controller_turn.h"
 #include "core/env.h"
@@ -19,7 +21,7 @@ constexpr size_t kRemembered = 1024;
 
 Clock::time_point Controller::deadline_of(Timeout timeout) {
   constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
-  return Clock::now() + std::min(timeout.value_or(kYear), kYear);
+  return timeout ? Clock::now() + std::min(*timeout, kYear) : Clock::time_point::max();
 }
 
 void Controller::drain() {
@@ -42,18 +44,19 @@ void Controller::drain() {
   }
 }
 
-void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where) {
+void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where) {
   auto look = [&] {
     drain();
     return ready();
   };
-  Wait wait(*this, what, where);
+  std::optional<Wait> wait;
   try {
-    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), look)) {
-      wait.tick();
+    for (auto now = Clock::now(); !channel_->wait(std::min(deadline, now + kTick), awaited, std::cref(look)); now = Clock::now()) {
+      if (!wait) wait.emplace(*this, what, where, now);
+      wait->tick();
       if (Clock::now() < deadline) continue;
       timed_out_ = true;
-      const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}{}", host_name(), wait.so_far(),
+      const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}{}", host_name(), wait->so_far(),
                                            report("the limit has passed"), not_raised()));
       dump_traces("time-out");
       throw error;  // NOLINT: a copy
@@ -64,8 +67,8 @@ void Controller::wait_for(const std::function<bool()>& ready, Clock::time_point 
   }
 }
 
-Controller::Wait::Wait(Controller& controller, std::string what, Where where)
-    : controller_(controller), what_(std::move(what)), where_(where), since_(Clock::now()), next_report_(since_ + controller.limit_) {}
+Controller::Wait::Wait(Controller& controller, std::string what, Where where, Clock::time_point since)
+    : controller_(controller), what_(std::move(what)), where_(where), since_(since), next_report_(since_ + controller.limit_) {}
 
 std::string Controller::Wait::so_far() const {
   return fmt::format("{} at {}:{} has waited {:.1f} s, command {} of {} is finished everywhere", what_, where_.file, where_.line,
@@ -101,14 +104,14 @@ void Controller::lose(const TransportError& error) {
 void Controller::await_ack(int worker, Clock::time_point deadline, Where where) {
   Command command{.action = Action::kSyncWorker, .worker = worker};
   const uint64_t seq = issue(command, where, deadline);
-  wait_for([&] { return acks_[worker] >= seq; }, deadline, fmt::format("sync_worker({})", worker), where);
+  wait_for(seq, [&] { return acks_[worker] >= seq; }, deadline, fmt::format("sync_worker({})", worker), where);
 }
 
 void Controller::sync_locked(int worker, Clock::time_point deadline, Where where) {
   if (worker == kAllWorkers) {
     Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
     const uint64_t seq = issue(command, where, deadline);
-    wait_for([&] { return channel_->finished() >= seq; }, deadline, "sync_all", where);
+    wait_for(seq, [&] { return channel_->finished() >= seq; }, deadline, "sync_all", where);
     drain();  // what came before the last finished
     raise_failures(true, deadline, where);
   } else {
@@ -141,7 +144,7 @@ void Controller::await_origins(Clock::time_point deadline, Where where) {
     return std::all_of(asked.begin(), asked.end(), [&](const auto& entry) { return acks_[entry.first] >= entry.second; });
   };
   try {
-    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), all_answer) && Clock::now() < deadline) channel_->check_alive();
+    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), Channel::kNone, all_answer) && Clock::now() < deadline) channel_->check_alive();
   } catch (const TransportError& error) {
     lose(error);
   }

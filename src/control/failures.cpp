@@ -10,15 +10,14 @@ void Failures::add(Origin origin) {
   if (std::find(active_.begin(), active_.end(), origin) == active_.end()) active_.push_back(origin);
 }
 
-void Failures::acknowledge(const std::vector<Origin>& origins) {
+void Failures::forget(const std::vector<Origin>& origins) {
   std::erase_if(active_, [&](Origin o) { return std::find(origins.begin(), origins.end(), o) != origins.end(); });
 }
 
-void Failures::publish(uint64_t seq) {
-  const bool open = !intervals_.empty() && intervals_.back().last == UINT64_MAX;
-  if (open && skipping() && intervals_.back().origin == first()) return;
-  if (!open && !skipping()) return;
-  if (open) intervals_.back().last = seq - 1;
+void Failures::write(uint64_t seq) {
+  if (is_open_ && skipping() && intervals_.back().origin == first()) return;
+  if (is_open_) intervals_.back().last = seq - 1;
+  is_open_ = skipping();
   if (skipping()) intervals_.push_back({first(), seq, UINT64_MAX});
   if (intervals_.size() > kKept) intervals_.pop_front();
   Writer out;

@@ -18,9 +18,13 @@ class Failures {
   bool skipping() const { return !active_.empty(); }
   Origin first() const { return active_.front(); }
   void add(Origin origin);                                    ///< once each
-  void acknowledge(const std::vector<Origin>& origins);
+  void acknowledge(const std::vector<Origin>& origins) {
+    if (!active_.empty()) forget(origins);
+  }
   /// Before the worker says that it is done with command seq.
-  void publish(uint64_t seq);
+  void publish(uint64_t seq) {
+    if (!active_.empty() || is_open_) write(seq);
+  }
 
   static std::optional<Origin> at(const SharedRecord& record, uint64_t seq, const std::function<bool()>& gives_up);  ///< what the worker failed with at seq
   static void encode_origin(Writer& out, Origin origin);
@@ -31,10 +35,13 @@ class Failures {
     Origin origin;
     uint64_t first, last;  // last = UINT64_MAX: goes on
   };
+  void forget(const std::vector<Origin>& origins);
+  void write(uint64_t seq);
   static constexpr size_t kKept = 64;
   SharedRecord record_;
   std::vector<Origin> active_;
   std::deque<Interval> intervals_;
+  bool is_open_ = false;  // the last interval goes on
 };
 
 }  // namespace tutti

@@ -30,6 +30,7 @@ void check_faults();
 class Faults {
  public:
   explicit Faults(int worker);  ///< of the environment.  @throws UsageError
+  bool any() const { return !faults_.empty(); }
   /// Whatever is due happens. `may_throw`: else what should throw here does not.
   void at(Fault::Where where, uint64_t seq, bool may_throw = true) const {
     if (!faults_.empty()) [[unlikely]] strike(where, seq, may_throw);

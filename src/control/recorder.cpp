@@ -10,7 +10,7 @@ namespace {
 // words of a record: 0 begin, 1 end, 2 command, 3 what it is; a command's 4..7 name; a collective's 4 communicator, 5 count, 6 index
 // and root, 7 agreed
 constexpr size_t kBegin = 0, kEnd = 1, kSeq = 2, kKind = 3, kName = 4, kComm = 4, kCount = 5, kIndexRoot = 6, kAgreed = 7;
-constexpr size_t kNameBytes = 32;
+constexpr size_t kNameBytes = sizeof(ShortName);
 
 uint64_t pack(Record::What what, uint8_t kind, ReduceOp reduce = ReduceOp::kSum, DType dtype = {}) {
   return static_cast<uint64_t>(what) | uint64_t{kind} << 16 | static_cast<uint64_t>(reduce) << 24 | uint64_t{dtype.code} << 32 |
@@ -44,15 +44,11 @@ void Recorder::begin_command(uint64_t seq, Action action, bool at_once) {
   count_->store(command_, std::memory_order_release);
 }
 
-void Recorder::name_function(std::string_view name) {
+void Recorder::name_function(const ShortName& name) {
   if (paused_) return;
-  char text[kNameBytes] = {};
-  std::memcpy(text, name.data(), std::min(name.size(), kNameBytes - 1));
-  uint64_t packed[4];
-  std::memcpy(packed, text, sizeof packed);
   auto& words = records_[command_ % kRecords];
   if (count_->load(std::memory_order_relaxed) - command_ >= kRecords) return;  // overwritten by its own collectives
-  for (size_t i = 0; i < 4; ++i) put(words[kName + i], packed[i]);
+  for (size_t i = 0; i < name.words.size(); ++i) put(words[kName + i], name.words[i]);
 }
 
 void Recorder::begin_collective(const CollectiveId& id, const Signature& s) {
@@ -80,6 +76,7 @@ void Recorder::end(uint64_t number, Record::State state) {
   put(words[kKind], (get(words[kKind]) & ~kStateMask) | static_cast<uint64_t>(state) << 8);
   last_end_ = ticks();
   words[kEnd].store(last_end_, std::memory_order_release);
+  __builtin_prefetch(&records_[(number + 1) % kRecords], 1);  // the next one's place has been out of reach for long
 }
 
 std::optional<Record> Recorder::read(uint64_t number) const {

@@ -9,6 +9,7 @@
 
 #include "collective/agreement.h"
 #include "control/command.h"
+#include "core/function_name.h"
 
 namespace tutti {
 
@@ -50,7 +51,7 @@ class Recorder {
   void pause(bool paused) { paused_ = paused; }  ///< nothing is recorded: to see what it costs
   /// `at_once`: it followed the last record's end without a wait, so its time is known
   void begin_command(uint64_t seq, Action action, bool at_once = false);
-  void name_function(std::string_view name);  ///< of the command that runs
+  void name_function(const ShortName& name);  ///< of the command that runs
   void end_command(Record::State state) { end(command_, state); }
   void begin_collective(const CollectiveId& id, const Signature& signature);
   void agreed();

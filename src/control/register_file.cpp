@@ -6,11 +6,10 @@
 
 namespace tutti {
 
-RegisterFile::Slot& RegisterFile::at(int64_t id) {
+void RegisterFile::grow(int64_t id) {
   constexpr int64_t kMost = int64_t{1} << 40;
   if (id <= 0 || id > kMost) throw WireError(fmt::format("register {} does not exist", id));
-  if (static_cast<size_t>(id) >= slots_.size()) slots_.resize(std::max<size_t>(static_cast<size_t>(id) + 1, slots_.size() * 2));
-  return slots_[static_cast<size_t>(id)];
+  slots_.resize(std::max<size_t>(static_cast<size_t>(id) + 1, slots_.size() * 2));
 }
 
 }  // namespace tutti

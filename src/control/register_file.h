@@ -16,15 +16,23 @@ class RegisterFile {
     Value value;
     std::optional<Origin> lost;
   };
-  void set(int64_t id, Value value) { at(id) = {std::move(value), std::nullopt}; }
+  void set(int64_t id, Value value) {
+    Slot& slot = at(id);
+    slot.value = std::move(value);
+    slot.lost.reset();
+  }
   void lose(int64_t id, Origin origin) { at(id) = {{}, origin}; }
-  void kill(int64_t id) { at(id) = {}; }
+  void kill(int64_t id) { set(id, {}); }
   const Slot& get(int64_t id) { return at(id); }
-  void clear() { slots_.clear(); }
+  void clear() { slots_ = std::vector<Slot>(1); }
 
  private:
-  Slot& at(int64_t id);
-  std::vector<Slot> slots_;
+  Slot& at(int64_t id) {
+    if (static_cast<uint64_t>(id) - 1 >= slots_.size() - 1) grow(id);
+    return slots_[static_cast<size_t>(id)];
+  }
+  void grow(int64_t id);
+  std::vector<Slot> slots_{1};  // register 0 is none
 };
 
 }  // namespace tutti

@@ -13,35 +13,43 @@ constexpr size_t kGrowth = size_t{1} << 20;  // memory for a frame is taken as i
 
 }  // namespace
 
-size_t ByteRing::space(size_t enough) {
-  const uint64_t head = head_->load(std::memory_order_relaxed);
-  const uint64_t used = head - slowest_;
+size_t RingWriter::space(size_t enough) {
+  const uint64_t used = at_ - slowest_;
   if (used <= memory_.size() && memory_.size() - used >= enough) return memory_.size() - used;
-  slowest_ = head;
-  for (auto* tail : tails_) slowest_ = std::min(slowest_, tail->load(std::memory_order_acquire));
-  return memory_.size() - (head - slowest_);
+  slowest_ = consumed();
+  return memory_.size() - (at_ - slowest_);
 }
 
-size_t ByteRing::write_some(std::span<const std::byte> bytes) {
-  const uint64_t head = head_->load(std::memory_order_relaxed);
+uint64_t RingWriter::consumed() const {
+  uint64_t least = head_->load(std::memory_order_relaxed);
+  for (auto* tail : tails_) least = std::min(least, tail->load(std::memory_order_seq_cst));
+  return least;
+}
+
+size_t RingWriter::write_some(std::span<const std::byte> bytes) {
   const size_t n = std::min(bytes.size(), space(bytes.size()));
-  const size_t at = head % memory_.size(), first = std::min(n, memory_.size() - at);
+  const size_t at = at_ & (memory_.size() - 1), first = std::min(n, memory_.size() - at);
   if (n == 0) return 0;
   std::memcpy(memory_.data() + at, bytes.data(), first);
   std::memcpy(memory_.data(), bytes.data() + first, n - first);
-  head_->store(head + n, std::memory_order_seq_cst);
+  head_->store(at_ += n, std::memory_order_release);
   return n;
 }
 
-size_t ByteRing::read_some(size_t reader, std::span<std::byte> bytes) {
-  const uint64_t tail = tails_[reader]->load(std::memory_order_relaxed);
-  const size_t n = std::min<size_t>(bytes.size(), head_->load(std::memory_order_acquire) - tail);
-  if (n == 0) return 0;
-  const size_t at = tail % memory_.size(), first = std::min(n, memory_.size() - at);
-  std::memcpy(bytes.data(), memory_.data() + at, first);
-  std::memcpy(bytes.data() + first, memory_.data(), n - first);
-  tails_[reader]->store(tail + n, std::memory_order_seq_cst);
-  return n;
+void RingReader::tell() {
+  if (told_ != at_) tail_->store(told_ = at_, std::memory_order_release);
+}
+
+size_t RingReader::read_some(std::span<std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size() && readable()) {
+    const auto piece = peek().first(std::min(peek().size(), bytes.size() - done));
+    std::memcpy(bytes.data() + done, piece.data(), piece.size());
+    done += piece.size();
+    consume(piece.size());
+  }
+  tell();
+  return done;
 }
 
 std::vector<std::byte> framed(std::span<const std::byte> payload) {

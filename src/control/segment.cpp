@@ -143,15 +143,22 @@ std::optional<pid_t> Segment::pid_here(int worker) {
   return slot(worker).pid_namespace.load() == pid_namespace() ? pid : 0;
 }
 
-ByteRing Segment::commands() {
+RingWriter Segment::commands() {
   std::vector<std::atomic<uint64_t>*> tails;
   for (int32_t worker : workers_) tails.push_back(&slot(worker).tail);
   return {{memory_.data() + offsets_.ring, kRingBytes}, &header().ring_head, std::move(tails)};
 }
+RingReader Segment::commands(int worker) {
+  return {{memory_.data() + offsets_.ring, kRingBytes}, &header().ring_head, &slot(worker).tail};
+}
 
-ByteRing Segment::replies(int worker) {
-  WorkerSlot& s = slot(worker);
-  return {{memory_.data() + offsets_.replies + index_of(worker) * kReplyBytes, kReplyBytes}, &s.reply_head, {&s.reply_tail}};
+RingWriter Segment::replies(int worker) {
+  return {reply_memory(worker), &slot(worker).reply_head, {&slot(worker).reply_tail}};
+}
+RingReader Segment::reply_reader(int worker) { return {reply_memory(worker), &slot(worker).reply_head, &slot(worker).reply_tail}; }
+
+std::span<std::byte> Segment::reply_memory(int worker) {
+  return {memory_.data() + offsets_.replies + index_of(worker) * kReplyBytes, kReplyBytes};
 }
 
 ArrivalLine& Segment::arrival_line(int worker) {

@@ -45,8 +45,8 @@ Layout decode_layout(Reader& in);
 
 struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> tail;          // of the command ring
-  alignas(64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with
-  std::atomic<uint64_t> current_seq;
+  alignas(64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with; alone: the controller keeps looking
+  alignas(64) std::atomic<uint64_t> current_seq;
   std::atomic<int64_t> pid;
   std::atomic<uint64_t> pid_namespace;  // in which that number means something
   std::atomic<uint32_t> has_left;       // the session has ended for it: its process may go
@@ -66,7 +66,9 @@ struct SegmentHeader {
   std::atomic<int32_t> leaver;      // 1: a worker is leaving a collective without success
   alignas(64) std::atomic<uint64_t> ring_head;
   alignas(64) Doorbell commands;    // rung when commands are there; workers sleep on it
+  std::atomic<uint32_t> nappers;    // workers that sleep for a moment in a flood of commands, uncounted by it
   alignas(64) Doorbell controller;  // rung on space, replies, progress, arrivals; controller or leader sleeps on it
+  std::atomic<uint64_t> awaited;    // the first command whose end is progress to it
   alignas(64) Doorbell board;       // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
 };
 
@@ -87,8 +89,10 @@ class Segment {
   WorkerSlot& slot(int worker);
   void set_pid(int worker);           ///< this process is the worker's
   std::optional<pid_t> pid_here(int worker);  ///< as this process may use it; 0: of another namespace; nothing: not joined yet
-  ByteRing commands();                ///< reader i is workers()[i]
-  ByteRing replies(int worker);
+  RingWriter commands();              ///< for all workers of the node
+  RingReader commands(int worker);
+  RingWriter replies(int worker);
+  RingReader reply_reader(int worker);
   ArrivalLine& arrival_line(int worker);
   SharedRecord arrival(int worker);   ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
@@ -110,6 +114,7 @@ class Segment {
   struct Offsets {
     size_t slots, ring, replies, lines, arrivals, verdicts, failures, recorders, staging, end, arrival_bytes, verdict_bytes;
   };
+  std::span<std::byte> reply_memory(int worker);
   static Offsets offsets(const Layout& layout, size_t workers_here);
   void init();
 

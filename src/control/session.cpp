@@ -18,14 +18,14 @@ DRef::operator Value() const {
   if (!state_) return RegisterRef();  // refused with its position
   return RegisterRef{state_->session, state_->id, state_};
 }
-DRef DPackedFunc::call(const List& args, Where where) const {
+DRef DPackedFunc::call(Args args, Where where) const {
   if (!state_) throw UsageError("call of an empty DPackedFunc");
   return state_->controller->call(*this, args, where);
 }
 
 DPackedFunc DModule::operator[](const LocatedValue& name) const {
   if (!state_) throw UsageError("a function of an empty DModule");
-  return DPackedFunc(state_->controller->call_builtin("module_get_function", {*this, name.value}, name.where));
+  return DPackedFunc(state_->controller->call_builtin("module_get_function", List{*this, name.value}, name.where));
 }
 
 detail::Controller& Session::controller() const {

@@ -1,8 +1,10 @@
 #include "control/worker.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "control/host_array.h"
@@ -16,8 +18,14 @@
 namespace tutti {
 namespace {
 
-thread_local Worker* current_worker = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local Worker* current_worker = nullptr;  // looked at by every call
 std::atomic<uint64_t> last_serial{0};
+
+constexpr uint64_t kShort = 2000;  // ticks, somewhat less than a microsecond
+constexpr uint64_t kLong = 100'000;
+constexpr uint32_t kDense = 16, kFlood = 500;  // calls that nobody waited for, without a long wait between them
+constexpr auto kNap = std::chrono::microseconds(200);
+constexpr int kNaps = 4;
 
 StagingArea staging_of(Segment& segment, WaitPolicy policy) {
   return {.memory = [&segment](int worker) { return segment.staging(worker); },
@@ -39,7 +47,8 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       exchange_(exchange),
       policy_(wait_policy(segment.layout().machine_ranks)),
       staging_(staging_of(segment, policy_)),
-      commands_(segment.commands()),
+      slot_(segment.slot(id)),
+      commands_(segment.commands(id)),
       failures_(segment.failures(id)),
       recorder_(segment.recorder(id)),
       faults_(id),
@@ -68,61 +77,138 @@ Collectives::Members Worker::group() const {
 }
 
 void Worker::serve() try {
-  const size_t reader = segment_.index_of(id_);
-  SegmentHeader& header = segment_.header();
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);  // naps are short
   for (;;) {
-    std::optional<std::vector<std::byte>> frame;
-    auto arrived = [&] {
-      if (!commands_.readable(reader)) return false;
-      frame = frames_.poll(commands_, reader);
-      header.controller.ring();  // there is space
-      return frame.has_value();
-    };
-    const bool at_once = !segment_.abandoned() && arrived();
-    while (!at_once && !wait_until(header.commands, policy_, Clock::now() + std::chrono::hours(1),
-                                   [&] { return segment_.abandoned() || arrived(); })) {
-    }
-    if (segment_.abandoned()) return;
-    command_ = {};
-    std::string malformed;  // a body that can't be read, or has no room here, is this command's failure
-    try {
-      decode_command(*frame, command_);
-    } catch (const std::exception& error) {
-      if (command_.seq == 0) throw;
-      malformed = error.what();
-    }
-    segment_.slot(id_).current_seq.store(command_.seq, std::memory_order_relaxed);
-    recorder_.begin_command(command_.seq, command_.action, at_once);
-    const bool goes_on = execute(malformed);
-    if (goes_on) faults_.at(Fault::Where::kChannel, command_.seq);
-    recorder_.end_command(state_);
-    failures_.publish(command_.seq);
-    segment_.slot(id_).finished_seq.store(command_.seq, std::memory_order_seq_cst);
-    header.controller.ring();
-    header.board.ring();
-    if (!goes_on) return segment_.slot(id_).has_left.store(1);
+    const bool at_once = !segment_.abandoned() && fetch();
+    if (!at_once) await_command();
+    if (segment_.abandoned() || !run_fetched(at_once)) return;
   }
 } catch (const std::exception& error) {
-  // the worker itself is broken (no memory for a command, a damaged ring): nobody can go on without it
+  give_up(error);
+}
+
+/// Until one is fetched or the session is abandoned. In a flood of commands each look takes the controller's cache line away, and
+/// staying awake a core that others could use: let some more come.
+void Worker::await_command() {
+  Doorbell& bell = segment_.header().commands;
+  const uint64_t since = ticks();
+  if (calls_in_a_row_ > kFlood && policy_.spin < WaitPolicy().spin) {
+    auto& nappers = segment_.header().nappers;
+    nappers.fetch_add(1, std::memory_order_seq_cst);
+    for (int naps = 0; naps < kNaps && !is_due() && !segment_.abandoned(); ++naps) {
+      const uint32_t seen = bell.value.load(std::memory_order_acquire);
+      if (!is_due()) bell.sleep(seen, kNap);
+    }
+    nappers.fetch_sub(1, std::memory_order_seq_cst);
+    if (segment_.abandoned() || fetch()) return;
+  } else if (calls_in_a_row_ > kDense) {
+    while (ticks() - since < kShort) pause_cpu();
+  }
+  while (!wait_until(bell, policy_, Clock::now() + std::chrono::hours(1), [&] { return segment_.abandoned() || fetch(); })) {
+  }
+  if (ticks() - since > kLong) calls_in_a_row_ = 0;
+}
+
+/// The worker itself is broken (no memory for a command, a damaged ring): nobody can go on without it.
+void Worker::give_up(const std::exception& error) {
   segment_.abandon(fmt::format("worker {} (pid {} on {}) gave up: {}", id_, getpid(), host_name(), error.what()));
 }
 
-bool Worker::execute(const std::string& malformed) {
-  current_worker = this;  // also while destructors of freed objects run
+bool Worker::fetch() { return fetched_ || (fetched_ = read_command()); }
+
+bool Worker::run_fetched(bool at_once) {
+  fetched_ = false;
+  calls_in_a_row_ = command_.action == Action::kCallPacked ? calls_in_a_row_ + 1 : 0;
+  slot_.current_seq.store(command_.seq, std::memory_order_relaxed);
+  recorder_.begin_command(command_.seq, command_.action, at_once);
+  const bool goes_on = execute();
+  if (goes_on) faults_.at(Fault::Where::kChannel, command_.seq);
+  recorder_.end_command(state_);
+  failures_.publish(command_.seq);
+  slot_.finished_seq.store(command_.seq, std::memory_order_release);
+  if (command_.seq >= segment_.header().awaited.load(std::memory_order_relaxed)) segment_.header().controller.ring_ordered();
+  segment_.header().board.ring_ordered();
+  if (!goes_on) slot_.has_left.store(1);
+  return goes_on;
+}
+
+/// Short, and no business of a thread of its own: no collective, no object whose destructor may be anything.
+bool Worker::may_run_anywhere() {
+  if (faults_.any()) return false;
+  for (int64_t id : command_.freed)
+    if (const auto kind = registers_.get(id).value.kind(); kind >= Value::Kind::kTensor && kind <= Value::Kind::kOpaque) return false;
+  switch (command_.action) {
+    case Action::kShutDown:
+    case Action::kDebugSetRegister: return false;
+    case Action::kCallPacked: {
+      const auto* function = std::get_if<Function>(&registers_.get(command_.func).value.data());
+      return function && function->options().quick;
+    }
+    default: return true;
+  }
+}
+
+bool Worker::read_command() {
+  Doorbell& controller = segment_.header().controller;
+  if (!commands_.readable()) {
+    commands_.tell();
+    if (std::exchange(unrung_, 0) > 0) controller.ring_ordered();
+    return false;
+  }
+  if (!frames_.is_inside()) {  // mostly it is there in one piece
+    const auto bytes = commands_.peek();
+    uint64_t length = 0;
+    if (bytes.size() >= sizeof length) std::memcpy(&length, bytes.data(), sizeof length);
+    if (bytes.size() >= sizeof length && length <= bytes.size() - sizeof length) {
+      decode(bytes.subspan(sizeof length, length));
+      commands_.consume(sizeof length + length);
+      unrung_ += sizeof length + length;
+      if (controller.sleepers.load(std::memory_order_relaxed) != 0) commands_.tell();  // it may look by itself
+      if (unrung_ > Segment::kRingBytes / 8) {
+        unrung_ = 0;
+        commands_.tell();
+        controller.ring_ordered();
+      }
+      return true;
+    }
+  }
+  const auto frame = frames_.poll(commands_);
+  controller.ring();  // there is space
+  if (frame) decode(*frame);
+  return frame.has_value();
+}
+
+/// A body that can't be read, or has no room here, is this command's failure.
+void Worker::decode(std::span<const std::byte> frame) {
+  command_.clear();
+  malformed_.clear();
+  try {
+    decode_command(frame, command_);
+  } catch (const std::exception& error) {
+    if (command_.seq == 0) throw;
+    malformed_ = error.what();
+  }
+}
+
+bool Worker::execute() {
+  const struct Current {  // also while destructors of freed objects run
+    explicit Current(Worker* worker) { current_worker = worker; }
+    ~Current() { current_worker = nullptr; }
+  } current(this);
   state_ = Record::State::kDone;
+  runs_quick_ = false;
   failures_.acknowledge(command_.acknowledged);
   for (int64_t id : command_.freed) registers_.kill(id);
   agreement_.begin_command(command_.seq);
   if (command_.action == Action::kShutDown) {
     registers_.clear();
     collectives_.end_session();
-    current_worker = nullptr;
     return false;
   }
   try {
     const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
                            command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
-    if (!malformed.empty()) throw WireError(malformed);
+    if (!malformed_.empty()) throw WireError(malformed_);
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_);
@@ -138,7 +224,6 @@ bool Worker::execute(const std::string& malformed) {
     record_failure(nullptr, std::nullopt, "unknown exception", take_traceback());
   }
   collectives_.end_command();
-  current_worker = nullptr;
   return true;
 }
 
@@ -198,13 +283,14 @@ void Worker::lose_results(const Command& command, Origin origin) {
   }
 }
 
-Value Worker::argument(const Command& command, size_t position, const Value& arg, int written_arg) {
-  if (auto* list = std::get_if<List>(&arg.data())) {
+/// A value with the registers' in the place of references.
+Value Worker::resolve(size_t position, const Value& arg, int written_arg) {
+  if (const auto* list = std::get_if<List>(&arg.data())) {
     List resolved;
-    for (const Value& item : *list) resolved.push_back(argument(command, position, item, -1));
+    for (const Value& item : *list) resolved.push_back(resolve(position, item, -1));
     return resolved;
   }
-  auto* ref = std::get_if<RegisterRef>(&arg.data());
+  const auto* ref = std::get_if<RegisterRef>(&arg.data());
   if (!ref) return arg;
   const auto& slot = registers_.get(ref->id);
   std::optional<Origin> lost = slot.lost;
@@ -215,18 +301,26 @@ Value Worker::argument(const Command& command, size_t position, const Value& arg
   return slot.value;
 }
 
+/// The command keeps its references, for what must be told when it fails.
 Value Worker::call(const Command& command) {
   const auto& slot = registers_.get(command.func);
   if (slot.lost)
     throw UsageError(fmt::format("the function was lost when command {} failed; get it again", slot.lost->seq));
   const auto* in_register = std::get_if<Function>(&slot.value.data());
   if (!in_register) throw UsageError(fmt::format("call of {}, expected a function", to_string(slot.value)));
-  const Function function = *in_register;
-  List args;
-  args.reserve(command.args.size());
-  for (size_t i = 0; i < command.args.size(); ++i)
-    args.push_back(argument(command, i, command.args[i], function.options().written_arg));
-  recorder_.name_function(function.name());
+  const int written_arg = in_register->options().written_arg;
+  const struct Cleared {  // also when the function throws
+    List& list;
+    ~Cleared() { list.clear(); }
+  } cleared{args_};
+  const auto refers = [](const Value& arg) { return arg.kind() == Value::Kind::kRegister || arg.kind() == Value::Kind::kList; };
+  const bool any_refers = std::ranges::any_of(command.args, refers);
+  if (any_refers)
+    for (size_t i = 0; i < command.args.size(); ++i) args_.push_back(refers(command.args[i]) ? resolve(i, command.args[i], written_arg) : command.args[i]);
+  const Args args = any_refers ? args_ : command.args;
+  const auto& function = std::get<Function>(registers_.get(command.func).value.data());  // registers may have moved
+  recorder_.name_function(detail::FunctionName::of(function));
+  runs_quick_ = function.options().quick;
   return traced([&] { return function(args); });
 }
 
@@ -334,9 +428,10 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
 }
 
 void Worker::reply(const Reply& reply) {
+  if (answers_) return answers_->push_back(encode(reply));
   const auto bytes = framed(encode(reply));
   std::span<const std::byte> rest(bytes);
-  ByteRing ring = segment_.replies(id_);
+  RingWriter ring = segment_.replies(id_);
   Doorbell& space = segment_.slot(id_).reply_space;
   while (!rest.empty() && !segment_.abandoned()) {
     wait_until(space, policy_, Clock::now() + std::chrono::seconds(1), [&] { return ring.space(1) > 0; });

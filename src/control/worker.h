@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,14 @@ class Worker {
   ~Worker();
   void serve();  ///< until shut_down
 
+  // what serve() consists of, for Worker0
+  bool fetch();                     ///< whether a command is there, which run_fetched() runs
+  bool is_due() { return fetched_ || commands_.readable(); }  ///< to be looked at
+  bool run_fetched(bool at_once);   ///< `at_once`: without a wait since the last. false: it was shut_down
+  bool may_run_anywhere();          ///< what was fetched, on the thread of a controller that waits
+  void answer_into(std::deque<std::vector<std::byte>>* answers) { answers_ = answers; }  ///< null: the ring
+  void give_up(const std::exception& error);
+
   static Worker* current();  ///< of this thread, while it runs a command; else null
 
   int id() const { return id_; }
@@ -33,15 +42,19 @@ class Worker {
   Collectives::Members world() const;
   Collectives::Members group() const;
   uint64_t seq() const { return command_.seq; }
+  bool runs_quick() const { return runs_quick_; }  ///< a function that is registered so
   uint64_t serial() const { return serial_; }  ///< of all workers that this process has had
 
  private:
-  bool execute(const std::string& malformed);  ///< false: the command was shut_down
+  void await_command();
+  bool read_command();  ///< false: none is there, or not whole
+  void decode(std::span<const std::byte> frame);
+  bool execute();  ///< false: the command was shut_down
   void run(Command& command);
   void skip(Command& command);
   void lose_results(const Command& command, Origin origin);
   Value call(const Command& command);
-  Value argument(const Command& command, size_t position, const Value& arg, int written_arg);
+  Value resolve(size_t position, const Value& arg, int written_arg);
   void copy_on_worker0(const Command& command);
   void debug_get(const Command& command);
   Reply value_for_controller(const Command& command);
@@ -58,15 +71,22 @@ class Worker {
   Exchange* exchange_;
   WaitPolicy policy_;
   StagingArea staging_;
-  ByteRing commands_;
+  WorkerSlot& slot_;
+  RingReader commands_;
   FrameReader frames_;
+  size_t unrung_ = 0;  // consumed since a controller that sleeps was woken for the space
   RegisterFile registers_;
   Failures failures_;
   Recorder recorder_;
   Faults faults_;
   WorkerAgreement agreement_;
   Collectives collectives_;
+  uint32_t calls_in_a_row_ = 0;
+  bool fetched_ = false, runs_quick_ = false;
+  std::deque<std::vector<std::byte>>* answers_ = nullptr;
   Command command_;
+  std::string malformed_;  // why its body can't be read
+  List args_;  // of the call that runs
   Record::State state_ = Record::State::kDone;  // of it
 };
 

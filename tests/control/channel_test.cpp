@@ -33,14 +33,14 @@ class Channels : public testing::Test {
   }
   uint64_t send(Command command) {
     command.seq = ++seq_;
-    channel_->send(encode(command), [this] { take(); });
+    channel_->send(framed(encode(command)), [this] { take(); });
     return seq_;
   }
   void take() {
     while (auto bytes = channel_->try_receive()) replies_.push_back(decode_reply(*bytes));
   }
   bool finished(uint64_t seq) {
-    return channel_->wait(Clock::now() + 20s, [&] {
+    return channel_->wait(Clock::now() + 20s, 0, [&] {
       take();
       return channel_->finished() >= seq;
     });
@@ -102,7 +102,7 @@ TEST_F(Channels, a_wait_ends_at_its_deadline_and_the_channel_goes_on) {
   send({.action = Action::kGetGlobalFunc, .reg = 1, .name = "channel.sleep_ms"});
   const uint64_t seq = send({.action = Action::kCallPacked, .reg = 2, .func = 1, .args = {200}});
   const auto start = Clock::now();
-  EXPECT_FALSE(channel_->wait(start + 20ms, [&] { return channel_->finished() >= seq; }));
+  EXPECT_FALSE(channel_->wait(start + 20ms, 0, [&] { return channel_->finished() >= seq; }));
   EXPECT_GE(Clock::now() - start, 20ms);
   EXPECT_TRUE(finished(seq));
 }

@@ -22,7 +22,7 @@ TEST(Recorder, records_commands_and_their_collectives) {
   EXPECT_FALSE(reader.last(Record::What::kCommand));
   const Signature signature{.op = CollectiveOp::kReduceScatter, .reduce = ReduceOp::kMax, .dtype = kBFloat16, .root = 3, .count = int64_t{1} << 40};
   writer.begin_command(7, Action::kCallPacked);
-  writer.name_function("a.function.with.a.name.of.more.than.31.characters");
+  writer.name_function(ShortName("a.function.with.a.name.of.more.than.31.characters"));
   writer.begin_collective({.comm = group_key(2), .seq = 7, .index = 5}, signature);
   ASSERT_TRUE(reader.last(Record::What::kCollective)->running());
   EXPECT_EQ(reader.last(Record::What::kCollective)->agreed, 0u);
@@ -51,7 +51,7 @@ TEST(Recorder, keeps_the_last_and_a_command_that_its_collectives_overwrote_stays
     recorder.begin_collective({.comm = 0, .seq = 1, .index = i}, {});
     recorder.end_collective(Record::State::kDone);
   }
-  recorder.name_function("too late");
+  recorder.name_function(ShortName("too late"));
   recorder.end_command(Record::State::kDone);
   const auto records = recorder.read();
   EXPECT_GE(records.size(), Recorder::kRecords - 2);
@@ -67,7 +67,7 @@ TEST(Recorder, is_read_while_it_is_written) {
     Recorder writer(memory->bytes);
     for (uint64_t seq = 1; !ends; ++seq) {
       writer.begin_command(seq, Action::kCallPacked);
-      writer.name_function(std::to_string(seq));
+      writer.name_function(ShortName(std::to_string(seq)));
       writer.end_command(Record::State::kDone);
     }
   });

@@ -35,7 +35,7 @@ Leader::Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail)
   if (!is_root_) neighbours.push_back(parent_);
   for (const Child& child : children_) neighbours.push_back(child.rank);
   heartbeat_.emplace(std::chrono::seconds(segment.layout().heartbeat), std::move(neighbours), Clock::now());
-  for (int32_t worker : segment.workers()) replies_.push_back(segment.replies(worker));
+  for (int32_t worker : segment.workers()) replies_.push_back(segment.reply_reader(worker));
   if (is_root_) verdicts_ = std::make_unique<Verdicts>();
   thread_ = std::thread([this] { run(); });
 }
@@ -280,10 +280,10 @@ bool Leader::forward_commands() {
 bool Leader::forward_replies() {
   bool worked = false;
   for (size_t i = 0; i < replies_.size(); ++i) {
-    if (!replies_[i].readable(0)) continue;
+    if (!replies_[i].readable()) continue;
     if (sending_.size() > kMostSending) break;  // a slow link: the worker waits for space
     std::vector<std::byte> piece(Segment::kReplyBytes);
-    piece.resize(replies_[i].read_some(0, piece));
+    piece.resize(replies_[i].read_some(piece));
     Writer body;
     body.put(segment_.workers()[i]);
     body.raw(piece.data(), piece.size());
@@ -294,18 +294,14 @@ bool Leader::forward_replies() {
   return worked;
 }
 
-bool Leader::has_replies() const {
-  return std::any_of(replies_.begin(), replies_.end(), [](const ByteRing& ring) { return ring.readable(0); });
-}
-
-uint64_t Leader::consumed_here() {
-  return segment_.header().ring_head.load() - (Segment::kRingBytes - ring_.space(SIZE_MAX));
+bool Leader::has_replies() {
+  return std::any_of(replies_.begin(), replies_.end(), [](RingReader& ring) { return ring.readable(); });
 }
 
 /// What a worker sent before it finished a command goes up before the news that it has.
 bool Leader::forward_progress() {
   uint64_t finished = is_root_ ? UINT64_MAX : segment_.least_finished();
-  uint64_t consumed = is_root_ ? UINT64_MAX : consumed_here();
+  uint64_t consumed = is_root_ ? UINT64_MAX : ring_.consumed();
   for (const Child& child : children_) {
     finished = std::min(finished, child.finished);
     consumed = std::min(consumed, child.consumed);

@@ -97,8 +97,7 @@ class Leader {
   bool done();
   void send(int rank, Kind kind, std::span<const std::byte> body);
   void to_root(Kind kind, const Writer& body);
-  uint64_t consumed_here();
-  bool has_replies() const;
+  bool has_replies();
   void take_reply(int32_t worker, std::span<const std::byte> piece);
 
   Segment& segment_;
@@ -110,8 +109,8 @@ class Leader {
   std::vector<Child> children_;
   std::optional<Heartbeat> heartbeat_;
   TraceWriter traces_;
-  ByteRing ring_;
-  std::vector<ByteRing> replies_;
+  RingWriter ring_;
+  std::vector<RingReader> replies_;
   std::map<int32_t, FrameReader> frames_;  // root: by worker of another node
   std::vector<uint64_t> arrival_versions_;
   std::deque<std::byte> backlog_;  // commands that the node's ring has no space for yet

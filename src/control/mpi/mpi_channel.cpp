@@ -11,31 +11,27 @@ MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exch
   if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control(), job.mail());
   try {
     watch_.emplace(segment(), 0);
-    worker0_ = WorkerThread([this, &job, &exchange] {
-      Worker(segment(), 0, &exchange, job.data()).serve();
-      job.end_if_abandoned(segment());
-    });
+    worker0_ = std::make_unique<Worker0>(segment(), &exchange, job.data(), [this, &job] { job.end_if_abandoned(segment()); });
   } catch (...) {
     if (leader_) leader_->stop_now();
     throw;
   }
 }
 
-void MpiChannel::send(std::span<const std::byte> command, const std::function<void()>& relax) {
+void MpiChannel::send(std::span<const std::byte> frame, const std::function<void()>& relax) {
   if (leader_) {
     constexpr size_t kPiece = size_t{256} * 1024;
-    const auto bytes = framed(command);
-    for (std::span<const std::byte> rest(bytes); !rest.empty();) {
+    for (auto rest = frame; !rest.empty();) {
       while (!leader_->has_room()) {
         relax();
-        wait(Clock::now() + std::chrono::milliseconds(50), [&] { return leader_->has_room(); });
+        wait(Clock::now() + std::chrono::milliseconds(50), kNone, [&] { return leader_->has_room(); });
       }
       const auto piece = rest.first(std::min(kPiece, rest.size()));
       leader_->push(piece);
       rest = rest.subspan(piece.size());
     }
   }
-  SegmentChannel::send(command, relax);
+  SegmentChannel::send(frame, relax);
 }
 
 std::optional<std::vector<std::byte>> MpiChannel::try_receive() {
@@ -68,8 +64,8 @@ void MpiChannel::dump(const TraceDump& dump) {
 void MpiChannel::give_up(std::string_view) noexcept { abort_job(kExitTimedOut); }
 
 void MpiChannel::close() noexcept {
-  if (worker0_.joinable()) {
-    worker0_.join();
+  if (worker0_->joinable()) {
+    worker0_->join();
     if (leader_) leader_->stop_after(segment().slot(0).finished_seq.load());
   }
   leader_.reset();

@@ -7,7 +7,6 @@
 #include "control/mpi/leader.h"
 #include "control/mpi/mpi_job.h"
 #include "control/mpi/peer_watch.h"
-#include "control/worker_thread.h"
 
 namespace tutti {
 
@@ -17,7 +16,7 @@ class MpiChannel final : public SegmentChannel {
   MpiChannel(std::unique_ptr<Segment> segment, MpiJob& job, Exchange& exchange);
   ~MpiChannel() override { close(); }
   bool has_room(size_t bytes) override { return SegmentChannel::has_room(bytes) && (!leader_ || leader_->has_room()); }
-  void send(std::span<const std::byte> command, const std::function<void()>& relax) override;
+  void send(std::span<const std::byte> frame, const std::function<void()>& relax) override;
   std::optional<std::vector<std::byte>> try_receive() override;
   uint64_t finished() override;
   void check_alive() override;
@@ -28,7 +27,6 @@ class MpiChannel final : public SegmentChannel {
 
  private:
   std::unique_ptr<Leader> leader_;  // when there are other nodes
-  WorkerThread worker0_;
   std::optional<PeerWatch> watch_;
 };
 

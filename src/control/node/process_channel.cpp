@@ -18,7 +18,7 @@ ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::ch
     for (int id = 1; id < layout.num_workers; ++id) start_session(processes_[static_cast<size_t>(id - 1)], segment(), id);
     for (int id = 1; id < layout.num_workers; ++id)
       await_answer(processes_[static_cast<size_t>(id - 1)], id, start_timeout);
-    worker0_ = WorkerThread([this, &exchange] { Worker(segment(), 0, &exchange, nullptr).serve(); });
+    worker0_ = std::make_unique<Worker0>(segment(), &exchange, nullptr);
   } catch (...) {
     kill_all("the session did not start");
     throw;
@@ -49,15 +49,15 @@ void ProcessChannel::kill_all(std::string_view why) noexcept {
 
 void ProcessChannel::give_up(std::string_view why) noexcept {
   kill_all(why);
-  if (!worker0_.ends_within(kGrace)) end_process(kExitTimedOut);
+  if (!worker0_->ends_within(kGrace)) end_process(kExitTimedOut);
   close();
 }
 
 void ProcessChannel::close() noexcept {
-  if (segment().abandoned() && !worker0_.ends_within(kGrace))
+  if (segment().abandoned() && !worker0_->ends_within(kGrace))
     log_line(LogLevel::kWarn, fmt::format("the session is over, but for worker 0, which is waited for: {}",
                                           hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
-  if (worker0_.joinable()) worker0_.join();
+  if (worker0_->joinable()) worker0_->join();
   try {
     for (size_t i = 0; i < processes_.size(); ++i)
       await_answer(processes_[i], static_cast<int>(i + 1), std::chrono::seconds(10));

@@ -6,7 +6,6 @@
 #include "control/channel.h"
 #include "control/exchange.h"
 #include "control/node/process_pool.h"
-#include "control/worker_thread.h"
 
 namespace tutti {
 
@@ -22,7 +21,6 @@ class ProcessChannel final : public SegmentChannel {
  private:
   void kill_all(std::string_view why) noexcept;
   std::vector<WorkerProcess> processes_;  // of workers 1, 2, ...
-  WorkerThread worker0_;
 };
 
 }  // namespace tutti

@@ -14,30 +14,34 @@ namespace tutti {
 ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
     : SegmentChannel(std::make_unique<Segment>(Segment::Kind::kPrivate, layout, 0)) {
   try {
-    for (int id = 0; id < layout.num_workers; ++id)
-      threads_.emplace_back([this, id, &exchange] {
-        Worker(segment(), id, id == 0 ? &exchange : nullptr, nullptr).serve();
-      });
+    worker0_ = std::make_unique<Worker0>(segment(), &exchange, nullptr);
+    for (int id = 1; id < layout.num_workers; ++id) threads_.emplace_back([this, id] { Worker(segment(), id, nullptr, nullptr).serve(); });
   } catch (const std::exception& error) {  // a limit on threads, say
     segment().abandon(error.what());
-    const size_t started = threads_.size();
+    const size_t started = threads_.size() + (worker0_ ? 1 : 0);
     threads_.clear();
+    worker0_.reset();
     throw SystemError(fmt::format("ThreadedSession: {} of {} worker threads could be started on {}: {}", started, layout.num_workers,
                                   host_name(), error.what()));
   }
 }
 
+bool ThreadChannel::all_end_within(std::chrono::milliseconds limit) {
+  return worker0_->ends_within(limit) &&
+         std::all_of(threads_.begin(), threads_.end(), [&](const WorkerThread& thread) { return thread.ends_within(limit); });
+}
+
 void ThreadChannel::close() noexcept {
-  if (segment().abandoned() && !std::all_of(threads_.begin(), threads_.end(), [](const WorkerThread& thread) { return thread.ends_within(kGrace); }))
+  if (segment().abandoned() && !all_end_within(kGrace))
     log_line(LogLevel::kWarn, fmt::format("the session is over, but for threads that are waited for:\n{}",
                                           hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
   threads_.clear();
+  if (worker0_->joinable()) worker0_->join();
 }
 
 void ThreadChannel::give_up(std::string_view why) noexcept {
   segment().abandon(why);
-  for (const WorkerThread& thread : threads_)
-    if (!thread.ends_within(kGrace)) end_process(kExitTimedOut);  // a thread can't be ended, and what it uses can't be freed
+  if (!all_end_within(kGrace)) end_process(kExitTimedOut);  // a thread can't be ended, and what it uses can't be freed
   close();
 }
 

@@ -18,7 +18,8 @@ class ThreadChannel final : public SegmentChannel {
   void give_up(std::string_view why) noexcept override;
 
  private:
-  std::vector<WorkerThread> threads_;
+  bool all_end_within(std::chrono::milliseconds limit);
+  std::vector<WorkerThread> threads_;  // of workers 1, 2, ...
 };
 
 }  // namespace tutti
