@@ -68,6 +68,8 @@ void send(MPI_Comm comm, int to, Tag tag, const std::vector<std::byte>& bytes) {
 
 constexpr auto kForEver = 24h * 365;
 
+constexpr auto kForwarded = 100ms;  // a launcher that hears of the abort first may drop what was written before it: why
+
 }  // namespace
 
 void abort_job(int code) {
@@ -76,6 +78,7 @@ void abort_job(int code) {
     _exit(code);
   }).detach();
   std::fflush(stdout);
+  std::this_thread::sleep_for(kForwarded);
   MPI_Abort(MPI_COMM_WORLD, code);
   _exit(code);
 }
