@@ -41,9 +41,10 @@ void Report::add(const Row& row) {
 
 void Report::finish() const {
   if (options_.format != "json") return;
-  nlohmann::json out = {{"title", title_}, {"workers", workers_}, {"repeats", options_.repeats}, {"rows", nlohmann::json::array()}};
+  nlohmann::ordered_json out = {{"schema", "tutti.bench/1"}, {"title", title_}, {"workers", workers_}, {"repeats", options_.repeats},
+                                {"rows", nlohmann::ordered_json::array()}};
   for (const Row& row : rows_) {
-    nlohmann::json entry = {{"what", row.what}, {"unit", row.unit}, {"ours", row.ours}};
+    nlohmann::ordered_json entry = {{"what", row.what}, {"unit", row.unit}, {"ours", row.ours}};
     if (row.raw > 0) entry.update({{"raw", row.raw}, {"against", row.against}, {"ratio", row.ours / row.raw}});
     out["rows"].push_back(entry);
   }
