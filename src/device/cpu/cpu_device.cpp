@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "core/arena.h"
 #include "tutti/error.h"
 
 namespace tutti {
@@ -16,11 +17,13 @@ class CpuDevice final : public DeviceApi {
  public:
   std::string_view name() const override { return "cpu"; }
   void* allocate(size_t size_bytes, int /*device_id*/) override {
+    if (void* block = Arena::here().allocate(size_bytes)) return block;
     void* memory = ::operator new(size_bytes, kAlignment, std::nothrow);
     if (!memory) throw SystemError(fmt::format("no memory for a tensor of {} bytes", size_bytes));
     return memory;
   }
-  void free(void* memory, size_t /*size_bytes*/, int /*device_id*/) noexcept override {
+  void free(void* memory, size_t size_bytes, int /*device_id*/) noexcept override {
+    if (size_bytes >= Arena::kLeast && Arena::here().free(memory)) return;
     ::operator delete(memory, kAlignment);
   }
   void copy(void* to, const void* from, size_t size_bytes, Device, Device) override {

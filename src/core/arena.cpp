@@ -1,0 +1,167 @@
+#include "core/arena.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "core/env.h"
+#include "core/log.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace tutti {
+
+Arena& Arena::here() {
+  static Arena* arena = [] {
+    static Arena* made = new Arena;  // leaked: tensors in static objects may go later
+    ::pthread_atfork([] { made->mutex_.lock(); }, [] { made->mutex_.unlock(); },
+                     [] {
+                       for (auto& extent : made->extents_) extent->inherited = true;
+                       for (auto& blocks : made->free_) blocks.clear();
+                       made->cached_bytes_ = 0;
+                       made->next_id_ = std::random_device{}();
+                       made->mutex_.unlock();
+                     });
+    return made;
+  }();
+  return *arena;
+}
+
+Arena::Arena() : enabled_(env_int("TUTTI_ARENA", 1, 0, 1) == 1), next_id_(std::random_device{}()) {}
+
+void* Arena::allocate(size_t size_bytes) noexcept try {
+  if (size_bytes < kLeast || !enabled_) return nullptr;
+  const size_t order = std::bit_width((size_bytes - 1) / kLeast);
+  if (order >= kOrders) return nullptr;
+  const std::lock_guard lock(mutex_);
+  std::byte* block = take(order);
+  if (!block && add_extent(order)) block = take(order);
+  if (!block) return nullptr;
+  Extent& extent = *extent_of(block);
+  const size_t first = static_cast<size_t>(block - extent.memory.data()) / kLeast;
+  cached_bytes_ -= count_populated(extent, first, size_t{1} << order) * kLeast;
+  if (!populate(extent, first, (size_bytes + kLeast - 1) / kLeast)) {
+    log(LogLevel::kInfo, "no {} bytes of memory that peers can map ({}); other memory is used", size_bytes, std::strerror(errno));
+    give_back(extent, block, order);
+    return nullptr;
+  }
+  extent.orders[first] = static_cast<int8_t>(order);
+  return block;
+} catch (const std::exception& error) {
+  log(LogLevel::kInfo, "no memory that peers can map ({}); other memory is used", error.what());
+  return nullptr;
+}
+
+bool Arena::free(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  Extent* extent = extent_of(memory);
+  if (!extent) return false;
+  if (extent->inherited) return true;
+  auto* block = static_cast<std::byte*>(memory);
+  int8_t& order = extent->orders[static_cast<size_t>(block - extent->memory.data()) / kLeast];
+  give_back(*extent, block, static_cast<size_t>(order));
+  order = -1;
+  return true;
+}
+
+std::optional<Arena::Place> Arena::find(const void* memory, size_t size_bytes) {
+  if (!enabled_) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const Extent* extent = extent_of(memory);
+  if (!extent || extent->inherited) return std::nullopt;
+  const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(memory) - extent->memory.data());
+  if (size_bytes > extent->memory.size_bytes() - offset) return std::nullopt;
+  return Place{extent->memory.fd(), extent->id, offset};
+}
+
+size_t Arena::cached_bytes() {
+  const std::lock_guard lock(mutex_);
+  return cached_bytes_;
+}
+
+Arena::Extent* Arena::extent_of(const void* memory) {
+  for (const auto& extent : extents_) {
+    const std::byte* begin = extent->memory.data();
+    if (memory >= begin && memory < begin + extent->memory.size_bytes()) return extent.get();
+  }
+  return nullptr;
+}
+
+/// A free block, split off a larger one if need be.
+std::byte* Arena::take(size_t order) {
+  size_t from = order;
+  while (from < kOrders && free_[from].empty()) ++from;
+  if (from == kOrders) return nullptr;
+  std::byte* block = *free_[from].begin();
+  free_[from].erase(free_[from].begin());
+  while (from-- > order) free_[from].insert(block + size_of(from));
+  return block;
+}
+
+/// Each as large as all before together: their number, and that of their file descriptors, stays small. What nobody touches costs nothing.
+bool Arena::add_extent(size_t order) {
+  const size_t size = std::max({kExtent, size_of(order), std::bit_floor(total_bytes_ + 1)});
+  auto extent = std::make_unique<Extent>();
+  extent->memory = SharedMemory::create(size);
+  extent->id = next_id_++;
+  extent->orders.assign(size / kLeast, -1);
+  extent->populated.assign(size / kLeast, false);
+  ::madvise(extent->memory.data(), size, MADV_HUGEPAGE);  // where the administrator allows it
+  free_[static_cast<size_t>(std::bit_width(size / kLeast)) - 1].insert(extent->memory.data());
+  total_bytes_ += size;
+  extents_.push_back(std::move(extent));
+  return true;
+}
+
+size_t Arena::count_populated(const Extent& extent, size_t first, size_t units) const {
+  const auto begin = extent.populated.begin() + static_cast<ptrdiff_t>(first);
+  return static_cast<size_t>(std::count(begin, begin + static_cast<ptrdiff_t>(units), true));
+}
+
+/// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal.
+bool Arena::populate(Extent& extent, size_t first, size_t units) {
+  for (size_t at = first; at < first + units;) {
+    size_t end = at;
+    while (end < first + units && extent.populated[end] == extent.populated[at]) ++end;
+    if (!extent.populated[at]) {
+      std::byte* begin = extent.memory.data() + at * kLeast;
+      const size_t size = (end - at) * kLeast;
+      int failed = 0;
+      do failed = ::madvise(begin, size, MADV_POPULATE_WRITE);
+      while (failed != 0 && (errno == EINTR || errno == EAGAIN));
+      if (failed != 0 && errno == EINVAL)  // before Linux 5.14
+        failed = ::fallocate(extent.memory.fd(), 0, begin - extent.memory.data(), static_cast<off_t>(size));
+      if (failed != 0) return false;
+      std::fill(extent.populated.begin() + static_cast<ptrdiff_t>(at), extent.populated.begin() + static_cast<ptrdiff_t>(end), true);
+    }
+    at = end;
+  }
+  return true;
+}
+
+void Arena::give_back(Extent& extent, std::byte* block, size_t order) {
+  std::byte* begin = extent.memory.data();
+  const size_t first = static_cast<size_t>(block - begin) / kLeast, units = size_t{1} << order;
+  const size_t populated = count_populated(extent, first, units) * kLeast;
+  if (cached_bytes_ + populated > kMostCached &&
+      ::fallocate(extent.memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block - begin, static_cast<off_t>(size_of(order))) == 0)
+    std::fill_n(extent.populated.begin() + static_cast<ptrdiff_t>(first), units, false);
+  else
+    cached_bytes_ += populated;
+  for (; size_of(order) < extent.memory.size_bytes(); ++order) {
+    std::byte* buddy = begin + (static_cast<size_t>(block - begin) ^ size_of(order));
+    if (free_[order].erase(buddy) == 0) break;
+    block = std::min(block, buddy);
+  }
+  free_[order].insert(block);
+}
+
+}  // namespace tutti
