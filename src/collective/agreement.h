@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,21 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
+/// Where the other members on the node find an operand.
+struct Operand {
+  enum class Where : uint8_t {
+    kForeign,  ///< they can't reach it
+    kHere,     ///< in the process that all members share; `offset` is its address
+    kArena     ///< in an extent of its process's arena
+  };
+  Where where = Where::kForeign;
+  int32_t fd = -1;
+  uint64_t extent = 0, offset = 0, size_bytes = 0;
+};
+
+/// Up to so many bytes travel with the arrival on a node.
+inline constexpr size_t kEagerBytes = 8192;
+
 struct Arrival {
   int32_t worker = 0;
   CollectiveId id;
@@ -71,6 +87,10 @@ struct Arrival {
   uint64_t taken = 0;            ///< where its count of agreements stands: it may not write anew before all have taken
   /// Collectives of this command that this member left without success, with the reason's origin.
   std::vector<std::pair<CollectiveId, Origin>> left;
+  // on the node only, not encoded
+  Operand src = {}, dst = {};
+  bool is_eager = false;             ///< the data travels with the arrivals: what is in `eager`
+  std::span<const std::byte> eager;  ///< of mine: what is to travel; of others: where it lies, until ends()
 };
 void encode(Writer& out, const Arrival& arrival);
 Arrival decode_arrival(Reader& in);

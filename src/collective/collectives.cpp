@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "collective/mpi/mpi_communicator.h"
+#include "collective/node/eager_moves.h"
+#include "collective/node/peer_memory.h"
 #include "collective/reduce.h"
 #include "core/env.h"
 
@@ -148,21 +150,38 @@ Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const 
   mine_.counts = counts;
   mine_.members.assign(comm.workers.begin(), comm.workers.end());
   mine_.left.clear();
+  mine_.src = mine_.dst = {};
+  mine_.is_eager = false;
+  mine_.eager = {};
   return mine_;
+}
+
+/// Shows the members on the node where our operands lie, or what is in them.
+void Collectives::offer(const Members& comm, Arrival& mine, const Operation& o, Buffer src, Buffer dst) const {
+  if (!plane_.node || resolve_ccl(ccl_, plane_, comm.workers) != "local") return;
+  if (is_eager(o.op, mine.signature, comm.workers.size())) {
+    mine.is_eager = true;
+    if (src.data) mine.eager = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
+    return;
+  }
+  mine.src = operand_of(src, *plane_.node);
+  mine.dst = operand_of(dst, *plane_.node);
 }
 
 void Collectives::run(const Members& comm, Operation operation) {
   const CollectiveId id = agreement_.next_id(comm.key);
   bool has_arrived = false, has_agreed = false;
-  std::vector<char> copy;
+  Tensor copy;
   try {
     const Signature signature = check(comm, operation);
     // what may fail for want of memory comes before the agreement
     const Buffer dst = buffer(operation.dst);
-    const bool in_place = (operation.op == CollectiveOp::kAllreduce || operation.op == CollectiveOp::kBroadcast) &&
-                          operation.src.data() == operation.dst.data();
-    const Buffer src = in_place ? buffer(operation.src) : disjoint(buffer(operation.src), dst, copy);
+    const Buffer given = buffer(operation.src);
+    const bool in_place = operation.op == CollectiveOp::kAllgather ? given.data == dst.at(comm.rank * given.count)
+                                                                   : (operation.op == CollectiveOp::kAllreduce || operation.op == CollectiveOp::kBroadcast) && given.data == dst.data;
+    const Buffer src = in_place ? given : disjoint(given, dst, copy);
     Arrival& mine = arrive(comm, id, signature, operation.counts);
+    offer(comm, mine, operation, src, dst);
     has_arrived = true;
     const auto& arrivals = agreement_.agree(mine);
     has_agreed = true;
@@ -267,10 +286,10 @@ void* Collectives::user_comm(const Members& comm) {
 }
 
 void Collectives::init_ccl(std::string_view ccl, const Members& world) {
-  const std::string name = resolve_ccl(ccl, plane_);
+  if (ccl != "auto") ccl = resolve_ccl(ccl, plane_, world.workers);
   run(world, {.op = CollectiveOp::kBarrier, .src = {}, .dst = {}});  // nobody is inside the old ones any more
   communicators_.clear();
-  ccl_ = name;
+  ccl_ = ccl;
 }
 
 void Collectives::end_command() {

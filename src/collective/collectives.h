@@ -43,6 +43,7 @@ class Collectives {
 
  private:
   Arrival& arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts);
+  void offer(const Members& comm, Arrival& mine, const Operation& operation, Buffer src, Buffer dst) const;
   Signature check(const Members& comm, Operation& operation) const;
   void move(const Members& comm, const Operation& operation, Buffer src, Buffer dst, const std::vector<Arrival>& arrivals);
   Communicator& back_end(const Members& comm);

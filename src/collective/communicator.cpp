@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "collective/mpi/mpi_communicator.h"
 #include "collective/node/node_communicator.h"
 
@@ -18,10 +21,11 @@ constexpr Row kBackEnds[] = {{"mpi", make_mpi_communicator}, {"local", make_node
 
 }  // namespace
 
-Buffer disjoint(Buffer src, Buffer dst, std::vector<char>& copy) {
+Buffer disjoint(Buffer src, Buffer dst, Tensor& copy) {
   const char *s = src.at(0), *d = dst.at(0);
   if (src.count == 0 || dst.count == 0 || s + src.size_bytes() <= d || d + dst.size_bytes() <= s) return src;
-  copy.assign(s, s + src.size_bytes());
+  copy = Tensor::empty({src.count}, src.dtype);
+  std::memcpy(copy.data(), s, static_cast<size_t>(src.size_bytes()));
   return {copy.data(), src.count, src.dtype};
 }
 
@@ -31,19 +35,20 @@ std::string compiled_ccls() {
   return names;
 }
 
-std::string resolve_ccl(std::string_view ccl, const DataPlane& plane) {
-  if (ccl == "auto") return plane.mpi_parent ? "mpi" : "local";
+std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members) {
+  const bool on_node = plane.node && std::all_of(members.begin(), members.end(), plane.node->has);
+  if (ccl == "auto") return on_node ? "local" : "mpi";
   if (ccl == "mpi" && !plane.mpi_parent) return "local";  // threads and processes: the same thing
-  if (ccl == "local" && !plane.one_node)
+  if (ccl == "local" && !on_node)
     throw UsageError("init_ccl: 'local' needs all workers on one node that shares memory; use 'mpi'");
   for (const Row& row : kBackEnds)
-    if (row.name == ccl) return std::string(ccl);
+    if (row.name == ccl) return row.name;
   throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", ccl, compiled_ccls()));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,
                                                 const std::vector<int>& members, CommKey key) {
-  const std::string name = resolve_ccl(ccl, plane);
+  const std::string_view name = resolve_ccl(ccl, plane, members);
   for (const Row& row : kBackEnds)
     if (row.name == name) return row.make(plane, members, key);
   throw UsageError("unreachable: resolve_ccl returned an unknown name");

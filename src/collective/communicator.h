@@ -23,11 +23,11 @@ struct Buffer {
 };
 
 /// src, or a copy of it in `copy` where writing dst would overwrite what is still to be read.
-Buffer disjoint(Buffer src, Buffer dst, std::vector<char>& copy);
+Buffer disjoint(Buffer src, Buffer dst, Tensor& copy);
 
 /// The data plane's seam: moves bytes among members that have agreed (operands are checked and fit together, everyone is
-/// inside the same collective). src and dst are disjoint; of allreduce and broadcast they may be the same. An exception ends the
-/// session: the other members can't be told. Called by worker threads only.
+/// inside the same collective). src and dst are disjoint; of allreduce and broadcast they may be the same, of allgather src may be its
+/// part of dst. An exception ends the session: the other members can't be told. Called by worker threads only.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -44,11 +44,16 @@ class Communicator {
   virtual void recv(Buffer dst, int from, const std::vector<Arrival>& pair) = 0;
 };
 
-/// Memory through which the workers of a node pass data; member = worker id.
-struct StagingArea {
-  std::function<std::byte*(int worker)> memory;
-  std::function<std::atomic<uint64_t>&(int worker)> step;  ///< how many hand-overs this worker has made
-  size_t size_bytes = 0;                                    ///< of each worker's memory
+class PeerMemory;
+
+/// What the workers of a node pass data by; member = worker id.
+struct NodePlane {
+  std::function<bool(int worker)> has;                      ///< it is on this node
+  std::function<std::byte*(int worker)> staging;
+  std::function<std::atomic<uint64_t>&(int worker)> step;   ///< how many hand-overs this worker has made
+  size_t staging_bytes = 0;                                 ///< of each worker's staging memory
+  bool one_process = false;                                 ///< the workers are threads
+  PeerMemory* peers = nullptr;
   Doorbell* bell = nullptr;
   WaitPolicy policy;
   std::function<void()> check_alive;  ///< throws when a peer process is gone
@@ -57,18 +62,17 @@ struct StagingArea {
 /// What a back end may build on.
 struct DataPlane {
   int worker = 0;
-  bool one_node = true;            ///< all workers of the session share memory
-  const StagingArea* staging = nullptr;
+  const NodePlane* node = nullptr;
   void* mpi_parent = nullptr;      ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
 };
 
-/// One explicit table of names: "local" (one node only), "mpi" (without an MPI job: local), "auto".
+/// One explicit table of names: "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one node).
 /// Creation is collective among `members` (worker ids by rank), after agreement.
 /// @throws UsageError  unknown name, not in this build, or not possible here
 std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,
                                                 const std::vector<int>& members, CommKey key);
-/// The name that "auto" stands for here.  @throws UsageError  as make_communicator
-std::string resolve_ccl(std::string_view ccl, const DataPlane& plane);
+/// The name that it stands for among these members.  @throws UsageError  as make_communicator
+std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members);
 std::string compiled_ccls();  ///< "mpi,local"
 
 }  // namespace tutti

@@ -7,8 +7,10 @@
 #include <concepts>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "collective/float16.h"
+#include "collective/reduce_vectors.h"
 #include "tutti/error.h"
 
 namespace tutti {
@@ -86,24 +88,25 @@ void divide_by(uint64_t* data, int64_t count, int n) {
   for (int64_t i = 0; i < count; ++i) data[i] /= static_cast<uint64_t>(n);
 }
 
+/// One element after the other: what has no vectors, and what they leave over.
 template <class T>
-void reduce_blocks(ReduceOp op, const void* const* sources, int num_sources, void* dst, int64_t count) {
+void reduce_scalars(ReduceOp op, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count) {
   using W = typename Wide<T>::Type;
   W acc[kBlock], in[kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t n = std::min(kBlock, count - begin);
-    for (int s = 0; s < num_sources; ++s) {
+    const int64_t n = std::min(kBlock, count - begin), at = begin * static_cast<int64_t>(sizeof(T));
+    const auto bytes = static_cast<size_t>(n) * sizeof(T);
+    for (size_t s = 0; s < sources.size(); ++s) {
       T raw[kBlock];  // memcpy: sources may have any alignment
-      std::memcpy(raw, static_cast<const char*>(sources[s]) + begin * static_cast<int64_t>(sizeof(T)),
-                  static_cast<size_t>(n) * sizeof(T));
+      std::memcpy(raw, sources[s] + at, bytes);
       W* to = s == 0 ? acc : in;
       for (int64_t i = 0; i < n; ++i) to[i] = load(raw[i]);
       if (s > 0) combine(op, acc, in, n);
     }
-    if (op == ReduceOp::kAvg) divide_by(acc, n, num_sources);
+    if (op == ReduceOp::kAvg) divide_by(acc, n, static_cast<int>(sources.size()));
     T out[kBlock];
     for (int64_t i = 0; i < n; ++i) out[i] = store<T>(acc[i]);
-    std::memcpy(static_cast<char*>(dst) + begin * static_cast<int64_t>(sizeof(T)), out, static_cast<size_t>(n) * sizeof(T));
+    for (char* dst : dsts) std::memcpy(dst + at, out, bytes);
   }
 }
 
@@ -138,10 +141,14 @@ bool can_reduce(DType dtype, ReduceOp op) {
   return with_type(dtype, [](auto) {});
 }
 
-void reduce(ReduceOp op, DType dtype, const void* const* sources, int num_sources, void* dst, int64_t count) {
-  const bool known = with_type(dtype, [&](auto zero) {
-    reduce_blocks<decltype(zero)>(op, sources, num_sources, dst, count);
-  });
+void reduce(ReduceOp op, DType dtype, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count, Stores stores) {
+  const int64_t done = reduce_vectors(op, dtype, sources, dsts, count, stores);
+  if (done == count) return;
+  std::vector<const char*> rest;
+  std::vector<char*> to;
+  for (const char* source : sources) rest.push_back(source + done * dtype.size_bytes());
+  for (char* dst : dsts) to.push_back(dst + done * dtype.size_bytes());
+  const bool known = with_type(dtype, [&](auto zero) { reduce_scalars<decltype(zero)>(op, rest, to, count - done); });
   if (!known) throw UsageError(fmt::format("{} can't be reduced", to_string(dtype)));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "tutti/dtype.h"
 #include "tutti/worker.h"
@@ -10,9 +11,14 @@ namespace tutti {
 /// Whether the elements can be reduced so: all but fp8 and sub-byte types; bool by min and max, complex by sum, prod, avg.
 bool can_reduce(DType dtype, ReduceOp op);
 
-/// dst[i] = sources[0][i] op sources[1][i] op ..., in this order; dst may be one of the sources.
-/// float16 and bfloat16 are widened to float32 and rounded once, to nearest even; integers wrap; avg divides at the end.
-void reduce(ReduceOp op, DType dtype, const void* const* sources, int num_sources, void* dst, int64_t count);
+/// How results are written: kStreamed past the caches, for what is too large for them.
+enum class Stores { kCached, kStreamed };
+
+/// Each dst[i] = sources[0][i] op sources[1][i] op ..., in this order, whatever the processor; a dst may be one of the sources. Any
+/// alignment. float16 and bfloat16 are widened to float32 and rounded once, to nearest even; integers wrap; avg divides at the end.
+/// @throws UsageError  this dtype can't be reduced
+void reduce(ReduceOp op, DType dtype, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count,
+            Stores stores = Stores::kCached);
 
 /// float16 or bfloat16 to float32, and back, rounded to nearest even.
 void widen_all(DType dtype, const void* halves, float* wide, int64_t count);

@@ -16,12 +16,11 @@ ArrivalLine::Key ArrivalLine::key_of(const CollectiveId& id, const Signature& s)
           .count = static_cast<uint64_t>(s.count)};
 }
 
-void ArrivalLine::write(const Key& key, uint64_t step, uint64_t taken, bool in_record) {
-  const uint64_t version = version_.load(std::memory_order_relaxed);
-  version_.store(version + 1, std::memory_order_relaxed);
+void ArrivalLine::write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record) {
+  version_.store(2 * number - 1, std::memory_order_relaxed);
   const uint64_t words[] = {key.comm, key.seq, key.index_root, key.what | (in_record ? kInRecord : 0), key.count, step, taken};
   for (size_t i = 0; i < 7; ++i) words_[i].store(words[i], std::memory_order_release);  // release: never seen before the odd version
-  version_.store(version + 2, std::memory_order_seq_cst);
+  version_.store(2 * number, std::memory_order_seq_cst);
 }
 
 bool ArrivalLine::read(Seen& out) const {

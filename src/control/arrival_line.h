@@ -8,8 +8,9 @@
 
 namespace tutti {
 
-/// A worker's latest arrival in one cache line, which its peers on the node poll: enough to see that all have arrived with the
-/// same signature. One writer; zeroed memory is a worker that has not arrived anywhere.
+/// An arrival of a worker in one cache line, which its peers on the node poll: enough to see that all have arrived with the same
+/// signature. One writer; zeroed memory is a worker that has not arrived anywhere. A worker has two that it writes in turns: who goes on
+/// to the next collective leaves the one before for those who have not seen it yet.
 class alignas(64) ArrivalLine {
  public:
   /// The line's words of an arrival, but for where the member's counters stand.
@@ -20,12 +21,14 @@ class alignas(64) ArrivalLine {
   struct Seen {
     Key key;
     uint64_t step, taken;
+    CollectiveId id() const { return {key.comm, key.seq, static_cast<uint32_t>(key.index_root >> 32)}; }
     bool in_record;  ///< counts, or collectives that were left: only the worker's record tells
   };
   static Key key_of(const CollectiveId& id, const Signature& signature);
 
-  void write(const Key& key, uint64_t step, uint64_t taken, bool in_record);
-  uint64_t version() const { return version_.load(std::memory_order_seq_cst); }  ///< 0: never written
+  /// @param number  of the arrival among this worker's, from 1
+  void write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record);
+  uint64_t version() const { return version_.load(std::memory_order_seq_cst); }  ///< twice the arrival's number; odd while it is written
   bool read(Seen& out) const;                                                    ///< false while the writer is at it
   static Arrival arrival(const Seen& seen, int worker);                          ///< members: only itself
 

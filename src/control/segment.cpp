@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint64_t kMagic = 0x746e656d67657332;  // changes with the layout
+constexpr uint64_t kMagic = 0x746e656d67657333;  // changes with the layout
 
 uint64_t pid_namespace() {
   struct stat status {};
@@ -85,7 +85,8 @@ Segment::Offsets Segment::offsets(const Layout& layout, size_t n) {
   o.slots = take(n * sizeof(WorkerSlot));
   o.ring = take(kRingBytes);
   o.replies = take(n * kReplyBytes);
-  o.lines = take(n * sizeof(ArrivalLine));
+  o.lines = take(n * kLines * sizeof(ArrivalLine));
+  o.eager = take(n * kLines * kEagerBytes);
   o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
   o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
   o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
@@ -161,8 +162,11 @@ std::span<std::byte> Segment::reply_memory(int worker) {
   return {memory_.data() + offsets_.replies + index_of(worker) * kReplyBytes, kReplyBytes};
 }
 
-ArrivalLine& Segment::arrival_line(int worker) {
-  return reinterpret_cast<ArrivalLine*>(memory_.data() + offsets_.lines)[index_of(worker)];
+ArrivalLine& Segment::arrival_line(int worker, int line) {
+  return reinterpret_cast<ArrivalLine*>(memory_.data() + offsets_.lines)[index_of(worker) * kLines + static_cast<size_t>(line)];
+}
+std::byte* Segment::eager(int worker, int line) {
+  return memory_.data() + offsets_.eager + (index_of(worker) * kLines + static_cast<size_t>(line)) * kEagerBytes;
 }
 SharedRecord Segment::arrival(int worker) {
   return {memory_.data() + offsets_.arrivals + index_of(worker) * align(SharedRecord::footprint(offsets_.arrival_bytes)),

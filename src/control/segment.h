@@ -54,6 +54,7 @@ struct WorkerSlot {
   Doorbell reply_space;
   alignas(64) std::atomic<uint64_t> step;   // hand-overs made in node-local collectives
   std::atomic<uint64_t> taken;              // agreements whose arrivals this worker has read
+  alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: see WorkerAgreement
 };
 
 struct SegmentHeader {
@@ -93,7 +94,9 @@ class Segment {
   RingReader commands(int worker);
   RingWriter replies(int worker);
   RingReader reply_reader(int worker);
-  ArrivalLine& arrival_line(int worker);
+  static constexpr int kLines = 2;
+  ArrivalLine& arrival_line(int worker, int line);
+  std::byte* eager(int worker, int line);  ///< kEagerBytes that travel with the arrival in that line
   SharedRecord arrival(int worker);   ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
   SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
@@ -112,7 +115,7 @@ class Segment {
 
  private:
   struct Offsets {
-    size_t slots, ring, replies, lines, arrivals, verdicts, failures, recorders, staging, end, arrival_bytes, verdict_bytes;
+    size_t slots, ring, replies, lines, eager, arrivals, verdicts, failures, recorders, staging, end, arrival_bytes, verdict_bytes;
   };
   std::span<std::byte> reply_memory(int worker);
   static Offsets offsets(const Layout& layout, size_t workers_here);

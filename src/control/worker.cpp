@@ -27,10 +27,13 @@ constexpr uint32_t kDense = 16, kFlood = 500;  // calls that nobody waited for, 
 constexpr auto kNap = std::chrono::microseconds(200);
 constexpr int kNaps = 4;
 
-StagingArea staging_of(Segment& segment, WaitPolicy policy) {
-  return {.memory = [&segment](int worker) { return segment.staging(worker); },
+NodePlane node_plane(Segment& segment, WaitPolicy policy, PeerMemory& peers) {
+  return {.has = [&segment](int worker) { return segment.has(worker); },
+          .staging = [&segment](int worker) { return segment.staging(worker); },
           .step = [&segment](int worker) -> std::atomic<uint64_t>& { return segment.slot(worker).step; },
-          .size_bytes = Segment::kStagingBytes,
+          .staging_bytes = Segment::kStagingBytes,
+          .one_process = segment.fd() < 0,
+          .peers = &peers,
           .bell = &segment.header().board,
           .policy = policy,
           .check_alive = [&segment] { segment.check_not_abandoned(); }};
@@ -46,7 +49,8 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       serial_(++last_serial),
       exchange_(exchange),
       policy_(wait_policy(segment.layout().machine_ranks)),
-      staging_(staging_of(segment, policy_)),
+      peers_([&segment](int worker) { return static_cast<pid_t>(segment.slot(worker).pid.load()); }),
+      node_(node_plane(segment, policy_, peers_)),
       slot_(segment.slot(id)),
       commands_(segment.commands(id)),
       failures_(segment.failures(id)),
@@ -54,8 +58,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       faults_(id),
       agreement_(segment, id, policy_, recorder_, faults_),
       collectives_({.worker = id,
-                    .one_node = segment.layout().num_nodes() == 1,
-                    .staging = &staging_,
+                    .node = &node_,
                     .mpi_parent = mpi_parent},
                    agreement_) {
   segment_.set_pid(id);

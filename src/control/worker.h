@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "collective/collectives.h"
+#include "collective/node/peer_memory.h"
 #include "control/command.h"
 #include "control/exchange.h"
 #include "control/failures.h"
@@ -70,7 +71,8 @@ class Worker {
   uint64_t serial_;
   Exchange* exchange_;
   WaitPolicy policy_;
-  StagingArea staging_;
+  PeerMemory peers_;
+  NodePlane node_;
   WorkerSlot& slot_;
   RingReader commands_;
   FrameReader frames_;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 
 #include "control/failures.h"
 #include "core/env.h"
@@ -41,6 +43,25 @@ class LeaverTurn {
   bool is_mine_;
 };
 
+void put_operands(std::atomic<uint64_t>* words, const Arrival& arrival) {
+  for (const Operand& o : {arrival.src, arrival.dst}) {
+    (words++)->store(static_cast<uint64_t>(o.where) | static_cast<uint64_t>(static_cast<uint32_t>(o.fd)) << 2 | o.extent << 34, std::memory_order_relaxed);
+    (words++)->store(o.offset, std::memory_order_relaxed);
+    (words++)->store(o.size_bytes, std::memory_order_relaxed);
+  }
+}
+
+void get_operands(const std::atomic<uint64_t>* words, Arrival& arrival) {
+  for (Operand* o : {&arrival.src, &arrival.dst}) {
+    const uint64_t what = (words++)->load(std::memory_order_relaxed);
+    o->where = static_cast<Operand::Where>(what & 3);
+    o->fd = static_cast<int32_t>(what >> 2);
+    o->extent = what >> 34;
+    o->offset = (words++)->load(std::memory_order_relaxed);
+    o->size_bytes = (words++)->load(std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
 void encode(Writer& out, const RemoteVerdict& v) {
@@ -63,12 +84,18 @@ RemoteVerdict decode_remote_verdict(Reader& in) {
 }
 
 std::optional<Arrival> SegmentView::arrival(int worker) {
-  const ArrivalLine& line = segment_.arrival_line(worker);
   const SharedRecord record = segment_.arrival(worker);
-  ArrivalLine::Seen seen{};
+  ArrivalLine::Seen latest{}, before{};
   std::vector<std::byte> bytes;
-  if (line.version() == 0) return std::nullopt;
-  while (!line.read(seen) || !record.read(bytes)) {
+  bool has_before = false;
+  for (;;) {
+    const ArrivalLine* lines[] = {&segment_.arrival_line(worker, 0), &segment_.arrival_line(worker, 1)};
+    if (lines[1]->version() > lines[0]->version()) std::swap(lines[0], lines[1]);
+    if (lines[0]->version() == 0) return std::nullopt;
+    if (lines[0]->read(latest) && record.read(bytes)) {
+      has_before = lines[1]->read(before);
+      break;
+    }
     if (segment_.abandoned()) return std::nullopt;  // its writer may have died over it
     yield_cpu();
   }
@@ -77,10 +104,33 @@ std::optional<Arrival> SegmentView::arrival(int worker) {
     Reader in(bytes);
     recorded = decode_arrival(in);
   }
-  if (seen.in_record) return recorded;
-  Arrival arrival = ArrivalLine::arrival(seen, worker);
-  return recorded && recorded->id == arrival.id ? recorded : arrival;
+  const auto as_arrived = [&](const ArrivalLine::Seen& seen) -> std::optional<Arrival> {
+    Arrival arrival = ArrivalLine::arrival(seen, worker);
+    return seen.in_record || (recorded && recorded->id == arrival.id) ? recorded : arrival;
+  };
+  if (wanted_ && has_before && before.id() == *wanted_ && latest.id() != *wanted_) {
+    const auto is_wanted = [&](const auto& entry) { return entry.first == *wanted_; };
+    if (recorded && std::any_of(recorded->left.begin(), recorded->left.end(), is_wanted)) return recorded;
+    if (auto arrival = as_arrived(before); arrival && arrival->id == *wanted_) return arrival;
+  }
+  return as_arrived(latest);
 }
+
+int SegmentView::line_of(int worker) {
+  ArrivalLine::Seen seen{};
+  for (int line = 0; line < Segment::kLines; ++line)
+    if (segment_.arrival_line(worker, line).read(seen) && seen.id() == *wanted_) return line;
+  throw TransportError(fmt::format("the arrival of worker {} is gone: its memory is damaged", worker));
+}
+
+std::vector<CollectiveId> SegmentView::joined(int worker) {
+  std::vector<CollectiveId> ids;
+  ArrivalLine::Seen seen{};
+  for (int line = 0; line < Segment::kLines; ++line)
+    if (segment_.arrival_line(worker, line).version() != 0 && segment_.arrival_line(worker, line).read(seen)) ids.push_back(seen.id());
+  return ids;
+}
+
 bool SegmentView::finished(int worker, uint64_t seq) {
   return segment_.slot(worker).finished_seq.load(std::memory_order_seq_cst) >= seq;
 }
@@ -115,22 +165,33 @@ SubSlot WorkerAgreement::free_slot() {
   throw UsageError(fmt::format("split: worker {} leads {} communicators in this command, which is the most; drop some", worker_, kSubSlots));
 }
 
-void WorkerAgreement::write(Arrival& arrival, Readers readers) {
-  // whoever agreed with us last may still have to read what we wrote then
-  for (const auto& [worker, count] : takers_) {
+/// Whoever agreed with us on what stands in that line may still have to read it.
+void WorkerAgreement::await_takers(int line) {
+  for (const auto& [worker, count] : takers_[line]) {
     auto& taken = segment_.slot(worker).taken;
     const auto has_taken = [&, least = count] { return taken.load(std::memory_order_seq_cst) >= least; };
     while (!wait_until(segment_.header().board, policy_, Clock::now() + kTick, has_taken)) segment_.check_not_abandoned();
   }
-  takers_.clear();
-  const WorkerSlot& slot = segment_.slot(worker_);
+  takers_[line].clear();
+}
+
+void WorkerAgreement::write(Arrival& arrival, Readers readers) {
+  const uint64_t number = ++arrived_;
+  line_ = static_cast<int>(number % Segment::kLines);
+  await_takers(line_);
+  WorkerSlot& slot = segment_.slot(worker_);
   arrival.worker = worker_;
   arrival.step = slot.step.load(std::memory_order_relaxed);
   arrival.taken = slot.taken.load(std::memory_order_relaxed);
   arrival.left = left_;
-  if (readers != Readers::kLine) write_record(arrival);
-  segment_.arrival_line(worker_).write(ArrivalLine::key_of(arrival.id, arrival.signature), arrival.step, arrival.taken,
-                                       readers != Readers::kLine);
+  if (!arrival.is_eager) put_operands(slot.operands[line_], arrival);
+  else if (!arrival.eager.empty()) std::memcpy(segment_.eager(worker_, line_), arrival.eager.data(), arrival.eager.size());
+  if (readers != Readers::kLine) {
+    await_takers(1 - line_);  // there is one record
+    write_record(arrival);
+  }
+  segment_.arrival_line(worker_, line_).write(number, ArrivalLine::key_of(arrival.id, arrival.signature), arrival.step, arrival.taken,
+                                              readers != Readers::kLine);
   segment_.header().board.ring_ordered();
   if (readers == Readers::kLeader) segment_.header().controller.ring();
 }
@@ -171,16 +232,20 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
 
 void WorkerAgreement::ends(bool well) {
   recorder_.end_collective(well ? Record::State::kDone : Record::State::kFailed);
-  if (well && has_part_of_all_) takers_.clear();  // whose part we have has read our arrival
+  if (std::exchange(takes_at_end_, false)) return take();
+  if (well && has_part_of_all_) takers_[line_].clear();  // whose part we have has read our arrival
 }
 
 void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
   if (!line_is_enough || !agree_by_lines(mine)) {
-    if (line_is_enough) write_record(mine);  // it has become worth telling who the members are
+    if (line_is_enough) {  // it has become worth telling who the members are
+      await_takers(1 - line_);
+      write_record(mine);
+    }
     agree_slowly(mine);
   }
   // a member that agreed stays as it arrived until all have taken note
-  SegmentView view(segment_);
+  SegmentView view(segment_, mine.id);
   arrivals_.resize(mine.members.size());
   for (size_t r = 0; r < arrivals_.size(); ++r) {
     const int32_t w = mine.members[r];
@@ -189,7 +254,8 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
       arrival = mine;
       continue;
     }
-    if (ArrivalLine::Seen seen{}; line_is_enough && segment_.arrival_line(w).read(seen) && !seen.in_record) {
+    const int line = view.line_of(w);
+    if (ArrivalLine::Seen seen{}; line_is_enough && segment_.arrival_line(w, line).read(seen) && !seen.in_record) {
       arrival.worker = w;
       arrival.step = seen.step;
       arrival.taken = seen.taken;
@@ -197,12 +263,24 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
     } else {
       arrival = view.arrival(w).value();
     }
-    takers_.emplace_back(w, arrival.taken + 1);
+    arrival.is_eager = mine.is_eager;
+    if (mine.is_eager) arrival.eager = {segment_.eager(w, line), kEagerBytes};
+    else get_operands(segment_.slot(w).operands[line], arrival);
+    takers_[line_].emplace_back(w, arrival.taken + 1);
   }
+  takes_at_end_ = mine.is_eager;
+  if (takes_at_end_) return;
+  if (has_part_of_all_) {
+    auto& taken = segment_.slot(worker_).taken;
+    return taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);  // nobody waits for it
+  }
+  take();
+}
+
+/// The others may write anew.
+void WorkerAgreement::take() {
   auto& taken = segment_.slot(worker_).taken;
-  const uint64_t count = taken.load(std::memory_order_relaxed) + 1;
-  if (has_part_of_all_) return taken.store(count, std::memory_order_release);  // nobody waits for it
-  taken.store(count, std::memory_order_seq_cst);
+  taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   segment_.header().board.ring_ordered();
 }
 
@@ -210,8 +288,16 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
 bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
   const auto key = ArrivalLine::key_of(mine.id, mine.signature);
   const auto has_joined = [&](int32_t w) {
+    const ArrivalLine* lines[] = {&segment_.arrival_line(w, 0), &segment_.arrival_line(w, 1)};
+    if (lines[1]->version() > lines[0]->version()) std::swap(lines[0], lines[1]);
     ArrivalLine::Seen seen{};
-    return segment_.arrival_line(w).read(seen) && seen.key == key && !seen.in_record;
+    if (!lines[0]->read(seen)) return false;
+    if (seen.key == key) return !seen.in_record;
+    const bool may_have_left = seen.in_record;
+    if (!lines[1]->read(seen) || seen.key != key || seen.in_record) return false;
+    if (!may_have_left) return true;
+    const auto arrival = SegmentView(segment_, mine.id).arrival(w);  // it went on to what needs its record
+    return arrival && arrival->id == mine.id && std::none_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == mine.id; });
   };
   size_t late = 0;
   const auto settled = [&] {
@@ -223,14 +309,15 @@ bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
 }
 
 void WorkerAgreement::agree_slowly(Arrival& mine) {
-  SegmentView view(segment_);
+  SegmentView view(segment_, mine.id);
   const auto start = Clock::now();
   uint64_t stamp = 0;
   bool stragglers_may_come = true;
   Verdict verdict;
   auto look = [&] {  // grows with anything new
     uint64_t now = 1 + stragglers_may_come;
-    for (int32_t w : mine.members) now += uint64_t{2} * segment_.arrival_line(w).version() + uint64_t{2} * view.finished(w, mine.id.seq);
+    for (int32_t w : mine.members)
+      now += uint64_t{2} * (segment_.arrival_line(w, 0).version() + segment_.arrival_line(w, 1).version() + view.finished(w, mine.id.seq));
     return now;
   };
   auto settled = [&] {
@@ -279,8 +366,8 @@ void WorkerAgreement::agree_across_nodes(Arrival& mine) {
   }
 }
 
-/// What is read of a node holds still: a member writes its next arrival only after all others have taken a success (see write()), so
-/// one whose latest arrival is another collective has not joined ours.
+/// What is read of a node holds still: a member keeps an arrival until all others have taken a success (see write()), so one whose two
+/// latest arrivals are other collectives has not joined ours.
 std::optional<Deadlock> WorkerAgreement::deadlock() {
   auto found = find_deadlock(look_at(segment_), [&](const WorkerState& state) {
     return std::all_of(state.members.begin(), state.members.end(), [&](int32_t member) { return segment_.has(member); });

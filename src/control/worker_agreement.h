@@ -46,6 +46,8 @@ class WorkerAgreement final : public Agreement {
   void write_record(const Arrival& arrival);
   void agree_on_node(Arrival& mine, bool line_is_enough);
   bool agree_by_lines(const Arrival& mine);
+  void await_takers(int line);
+  void take();
   void agree_slowly(Arrival& mine);
   void agree_across_nodes(Arrival& mine);
   std::optional<Deadlock> deadlock();
@@ -61,22 +63,28 @@ class WorkerAgreement final : public Agreement {
   std::shared_ptr<std::bitset<kSubSlots>> slots_ = std::make_shared<std::bitset<kSubSlots>>();  // taken in this command
   std::map<CommKey, uint32_t> indices_;  // in this command
   std::vector<std::pair<CollectiveId, Origin>> left_;  // in this command
-  std::vector<std::pair<int, uint64_t>> takers_;       // (worker, count) to wait for before the next arrival is written
+  uint64_t arrived_ = 0;                               // arrivals written, in turns into the lines
+  int line_ = 0;                                       // of the latest
+  std::vector<std::pair<int, uint64_t>> takers_[Segment::kLines];  // (worker, count) to wait for before that line is written again
   std::vector<Arrival> arrivals_;                      // what agree() returns
   bool has_part_of_all_ = false;                       // what all agreed on gives every member something of every other
+  bool takes_at_end_ = false;                          // the arrivals' data is read until ends()
 };
 
-/// What the node's shared memory says of its workers. Who has arrived by a line has no other members than itself, until it has
-/// waited so long that it wrote its record.
+/// What the node's shared memory says of its workers: the latest arrival, or the one before it if that is the one asked for. Who has
+/// arrived by a line has no other members than itself, until it has waited so long that it wrote its record.
 class SegmentView final : public MemberView {
  public:
-  explicit SegmentView(Segment& segment) : segment_(segment) {}
+  explicit SegmentView(Segment& segment, std::optional<CollectiveId> wanted = {}) : segment_(segment), wanted_(wanted) {}
   std::optional<Arrival> arrival(int worker) override;
   bool finished(int worker, uint64_t seq) override;
   std::optional<Origin> failure_at(int worker, uint64_t seq) override;
+  int line_of(int worker);  ///< that the wanted arrival stands in
+  std::vector<CollectiveId> joined(int worker);  ///< what its lines say, of which it may have left some
 
  private:
   Segment& segment_;
+  std::optional<CollectiveId> wanted_;
 };
 
 }  // namespace tutti

@@ -21,6 +21,8 @@ void encode(Writer& out, const WorkerState& s) {
   out.list(s.members);
   out.put(static_cast<uint64_t>(s.left.size()));
   for (const CollectiveId& id : s.left) encode(out, id);
+  out.put(static_cast<uint64_t>(s.joined.size()));
+  for (const CollectiveId& id : s.joined) encode(out, id);
 }
 
 WorkerState decode_worker_state(Reader& in) {
@@ -36,6 +38,7 @@ WorkerState decode_worker_state(Reader& in) {
   s.id = decode_collective_id(in);
   s.members = in.list<int32_t>();
   for (uint64_t n = in.count(20); n > 0; --n) s.left.push_back(decode_collective_id(in));
+  for (uint64_t n = in.count(20); n > 0; --n) s.joined.push_back(decode_collective_id(in));
   return s;
 }
 
@@ -69,10 +72,16 @@ std::vector<WorkerState> look_at(Segment& segment) {
       s.doing = describe(collective->id, collective->signature);
       s.seconds = scale.seconds_between(collective->agreed ? collective->agreed : collective->begin, now);
       s.id = collective->id;
-      if (const auto arrival = view.arrival(worker); arrival && arrival->id == s.id) {
+      const auto arrival = view.arrival(worker);
+      if (arrival && arrival->id == s.id) {
         s.members = arrival->members;
         for (const auto& [id, origin] : arrival->left) s.left.push_back(id);
       }
+      s.joined = view.joined(worker);
+      if (arrival)
+        std::erase_if(s.joined, [&](const CollectiveId& id) {
+          return std::any_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == id; });
+        });
     } else if (command && command->running()) {
       s.kind = WorkerState::Kind::kComputes;
       s.seq = command->seq;
@@ -88,8 +97,8 @@ std::vector<int32_t> missing_in(const WorkerState& s, std::span<const WorkerStat
   std::vector<int32_t> missing;
   for (int32_t member : s.members) {
     const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& other) { return other.worker == member; });
-    const bool is_there = it != states.end() && it->id == s.id &&
-                          (it->kind == WorkerState::Kind::kWaits || it->kind == WorkerState::Kind::kMoves);
+    const bool is_in_it = it != states.end() && it->id == s.id && (it->kind == WorkerState::Kind::kWaits || it->kind == WorkerState::Kind::kMoves);
+    const bool is_there = is_in_it || (it != states.end() && std::find(it->joined.begin(), it->joined.end(), s.id) != it->joined.end());
     if (!is_there) missing.push_back(member);
   }
   return missing;

@@ -21,6 +21,7 @@ struct WorkerState {
   CollectiveId id;                 ///< of the collective it waits or moves data in
   std::vector<int32_t> members;    ///< its
   std::vector<CollectiveId> left;  ///< of this command, without success
+  std::vector<CollectiveId> joined;  ///< the latest, which a peer may not have seen yet
 };
 void encode(Writer& out, const WorkerState& state);
 WorkerState decode_worker_state(Reader& in);

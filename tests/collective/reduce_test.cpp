@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "collective/float16.h"
@@ -12,6 +13,13 @@
 namespace {
 
 using namespace tutti;
+
+void reduce(ReduceOp op, DType dtype, const std::vector<const void*>& sources, void* dst, int64_t count, Stores stores = Stores::kCached) {
+  std::vector<const char*> from;
+  for (const void* source : sources) from.push_back(static_cast<const char*>(source));
+  char* const to[] = {static_cast<char*>(dst)};
+  tutti::reduce(op, dtype, from, to, count, stores);
+}
 
 /// The nearest float16 by search: independent of the bit tricks.
 float nearest_half(float v) {
@@ -50,23 +58,23 @@ TEST(Float16, rounds_to_nearest_even) {
 TEST(Reduce, integers_wrap_and_averages_truncate) {
   const std::vector<int8_t> a = {127, -128, 7}, b = {1, -1, -8};
   std::vector<int8_t> out(3);
-  const void* sources[] = {a.data(), b.data()};
-  reduce(ReduceOp::kSum, kInt8, sources, 2, out.data(), 3);
+  const std::vector<const void*> sources = {a.data(), b.data()};
+  reduce(ReduceOp::kSum, kInt8, sources, out.data(), 3);
   EXPECT_EQ(out, (std::vector<int8_t>{-128, 127, -1}));
-  reduce(ReduceOp::kAvg, kInt8, sources, 2, out.data(), 3);
+  reduce(ReduceOp::kAvg, kInt8, sources, out.data(), 3);
   EXPECT_EQ(out, (std::vector<int8_t>{-64, 63, 0}));
   const std::vector<uint64_t> big = {UINT64_MAX};
   std::vector<uint64_t> half(1);
-  const void* one[] = {big.data()};
-  reduce(ReduceOp::kMax, kUInt64, one, 1, half.data(), 1);
+  const std::vector<const void*> one = {big.data()};
+  reduce(ReduceOp::kMax, kUInt64, one, half.data(), 1);
   EXPECT_EQ(half[0], UINT64_MAX);
 }
 
 TEST(Reduce, half_types_are_rounded_once) {
   const std::vector<uint16_t> big = {narrow_half(2048).bits}, small = {narrow_half(1).bits};
   uint16_t out = 0;
-  const void* sources[] = {big.data(), small.data(), small.data()};  // 2048 + 1 is 2048 in float16
-  reduce(ReduceOp::kSum, kFloat16, sources, 3, &out, 1);
+  const std::vector<const void*> sources = {big.data(), small.data(), small.data()};  // 2048 + 1 is 2048 in float16
+  reduce(ReduceOp::kSum, kFloat16, sources, &out, 1);
   EXPECT_EQ(widen(Half{out}), 2050.0f);
 }
 
@@ -77,11 +85,91 @@ TEST(Reduce, any_alignment_and_long_counts) {
     const double v = static_cast<double>(i);
     std::memcpy(memory.data() + 3 + i * 8, &v, 8);
   }
-  const void* sources[] = {memory.data() + 3, memory.data() + 3};
-  reduce(ReduceOp::kSum, kFloat64, sources, 2, memory.data() + 3, n);
+  const std::vector<const void*> sources = {memory.data() + 3, memory.data() + 3};
+  reduce(ReduceOp::kSum, kFloat64, sources, memory.data() + 3, n);
   double last = 0;
   std::memcpy(&last, memory.data() + 3 + (n - 1) * 8, 8);
   EXPECT_EQ(last, 2.0 * static_cast<double>(n - 1));
+}
+
+/// What every way through the vectors must give, an element at a time.
+template <class T>
+T expected(ReduceOp op, const std::vector<std::vector<T>>& sources, size_t i) {
+  auto wide = [](T v) {
+    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat>) return widen(v);
+    else return v;
+  };
+  auto acc = wide(sources[0][i]);
+  using W = decltype(acc);
+  for (size_t s = 1; s < sources.size(); ++s) {
+    const W in = wide(sources[s][i]);
+    switch (op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAvg: acc = static_cast<W>(acc + in); break;
+      case ReduceOp::kProd: acc = static_cast<W>(acc * in); break;
+      case ReduceOp::kMin: acc = in < acc ? in : acc; break;
+      case ReduceOp::kMax: acc = acc < in ? in : acc; break;
+    }
+  }
+  if (op == ReduceOp::kAvg) acc = static_cast<W>(acc / static_cast<W>(sources.size()));
+  if constexpr (std::is_same_v<T, Half>) return narrow_half(acc);
+  else if constexpr (std::is_same_v<T, BFloat>) return narrow_bfloat(acc);
+  else return acc;
+}
+
+template <class T>
+void check_vectors(DType dtype) {
+  std::mt19937 random(7);
+  for (const size_t num_sources : {1, 2, 3, 5})
+    for (const size_t n : {1, 31, 64, 1024, 5000})
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg})
+        for (const Stores stores : {Stores::kCached, Stores::kStreamed})
+          for (const bool in_place : {false, true}) {
+            std::vector<std::vector<T>> sources(num_sources, std::vector<T>(n));
+            for (auto& source : sources)
+              for (T& v : source) {
+                const int small = static_cast<int>(random() % 5) + 1;
+                if constexpr (std::is_same_v<T, Half>) v = random() % 50 ? narrow_half(static_cast<float>(small) / 3) : Half{static_cast<uint16_t>(random() % 0x7c00)};
+                else if constexpr (std::is_same_v<T, BFloat>) v = random() % 50 ? narrow_bfloat(static_cast<float>(small) / 3) : BFloat{static_cast<uint16_t>(random() % 0x7f80)};
+                else v = static_cast<T>(std::is_floating_point_v<T> ? static_cast<T>(small) / 3 : static_cast<T>(small));
+              }
+            std::vector<T> want(n), dst(n + 16), other(n);
+            for (size_t i = 0; i < n; ++i) want[i] = expected(op, sources, i);
+            std::vector<const char*> from;
+            for (const auto& source : sources) from.push_back(reinterpret_cast<const char*>(source.data()));
+            T* to = in_place ? sources.back().data() : dst.data() + n % 3;
+            char* const dsts[] = {reinterpret_cast<char*>(to), reinterpret_cast<char*>(other.data())};
+            tutti::reduce(op, dtype, from, dsts, static_cast<int64_t>(n), stores);
+            ASSERT_EQ(std::memcmp(to, want.data(), n * sizeof(T)), 0) << to_string(dtype) << to_string(op) << n << " " << num_sources;
+            ASSERT_EQ(std::memcmp(other.data(), want.data(), n * sizeof(T)), 0);
+          }
+}
+
+TEST(Reduce, vectors_give_what_single_elements_do) {
+  check_vectors<int8_t>(kInt8);
+  check_vectors<uint8_t>(kUInt8);
+  check_vectors<int16_t>(kInt16);
+  check_vectors<uint16_t>(kUInt16);
+  check_vectors<int32_t>(kInt32);
+  check_vectors<uint32_t>(kUInt32);
+  check_vectors<int64_t>(kInt64);
+  check_vectors<uint64_t>(kUInt64);
+  check_vectors<float>(kFloat32);
+  check_vectors<double>(kFloat64);
+  check_vectors<Half>(kFloat16);
+  check_vectors<BFloat>(kBFloat16);
+}
+
+TEST(Reduce, halves_that_are_no_numbers_stay_so) {
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    const uint16_t nan = dtype == kFloat16 ? 0x7c01 : 0x7f81, infinity = dtype == kFloat16 ? 0x7c00 : 0x7f80;
+    const std::vector<uint16_t> a(64, nan), b(64, infinity);
+    std::vector<uint16_t> out(64);
+    reduce(ReduceOp::kSum, dtype, {a.data(), b.data()}, out.data(), 64);
+    for (uint16_t v : out) EXPECT_GT(v & 0x7fff, infinity);
+    reduce(ReduceOp::kSum, dtype, {b.data(), b.data()}, out.data(), 64);
+    for (uint16_t v : out) EXPECT_EQ(v, infinity);
+  }
 }
 
 TEST(Reduce, knows_what_it_can) {

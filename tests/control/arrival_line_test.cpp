@@ -19,9 +19,10 @@ TEST(ArrivalLine, holds_all_of_an_identity_and_a_signature) {
   ArrivalLine line{};
   EXPECT_EQ(line.version(), 0u);
   for (const bool in_record : {false, true}) {
-    line.write(ArrivalLine::key_of(id, signature), 7, 8, in_record);
+    line.write(in_record ? 3 : 1, ArrivalLine::key_of(id, signature), 7, 8, in_record);
     ArrivalLine::Seen seen{};
     ASSERT_TRUE(line.read(seen));
+    EXPECT_EQ(line.version(), in_record ? 6u : 2u);
     EXPECT_EQ(seen.in_record, in_record);
     EXPECT_EQ(seen.key, ArrivalLine::key_of(id, signature));
     const Arrival arrival = ArrivalLine::arrival(seen, 3);
@@ -58,7 +59,7 @@ TEST(ArrivalLine, a_reader_never_sees_halves_of_two_arrivals) {
   ArrivalLine line{};
   std::atomic<bool> ends{false};
   std::thread writer([&] {
-    for (uint64_t i = 1; !ends.load(); ++i) line.write({i, i, i, i & 0xffff, i}, i, i, false);
+    for (uint64_t i = 1; !ends.load(); ++i) line.write(i, {i, i, i, i & 0xffff, i}, i, i, false);
   });
   for (uint64_t seen_times = 0, last = 0; seen_times < 20000;) {
     ArrivalLine::Seen seen{};

@@ -37,6 +37,9 @@ TEST(Deadlock, one_that_may_come_breaks_it) {
   EXPECT_FALSE(find({waits(0, 1, 0, {0, 1})}));                            // worker 1 has not answered
   EXPECT_FALSE(find({waits(0, 1, 0, {0, 1}), waits(1, 1, 0, {0, 1})}));    // all are there
   EXPECT_FALSE(find({waits(0, 1, 0, {0, 1}), waits(1, 2, 0, {1, 2}), computes, [] { auto s = waits(2, 0, 0, {}); s.kind = Kind::kMoves; return s; }()}));
+  auto further = waits(1, 2, 0, {0, 1});
+  further.joined = {{1, 5, 0}, {2, 5, 0}};  // it has been there and gone on: worker 0 is about to see it
+  EXPECT_FALSE(find({waits(0, 1, 0, {0, 1}), further}));
   auto failed = waits(1, 2, 0, {0, 1});
   failed.left = {{1, 5, 0}};  // it has left what worker 0 waits in: that one's verdict is about to fall
   EXPECT_FALSE(find({waits(0, 1, 0, {0, 1}), failed}));

@@ -56,7 +56,8 @@ class MpiCommunicator final : public Communicator {
     MpiElement element(src.dtype);
     if (dst.count <= max_count_) {
       const int n = static_cast<int>(src.count);
-      check_mpi(MPI_Allgather(src.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Allgather");
+      const bool in_place = src.data == dst.at(rank_ * src.count);
+      check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : src.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Allgather");
       return;
     }
     copy(dst, rank_ * src.count, src, 0, src.count);

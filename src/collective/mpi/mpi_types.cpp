@@ -26,8 +26,9 @@ constexpr DType kHalfTypes[] = {kFloat16, kBFloat16};
 
 template <int kType, ReduceOp kOp>
 void reduce_half(void* in, void* inout, int* count, MPI_Datatype*) {
-  const void* sources[] = {in, inout};
-  reduce(kOp, kHalfTypes[kType], sources, 2, inout, *count);
+  char* const dst[] = {static_cast<char*>(inout)};
+  const char* const sources[] = {static_cast<const char*>(in), dst[0]};
+  reduce(kOp, kHalfTypes[kType], sources, dst, *count);
 }
 
 template <int kType>

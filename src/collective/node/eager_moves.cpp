@@ -1,0 +1,66 @@
+#include "collective/node/eager_moves.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/reduce.h"
+
+namespace tutti {
+namespace {
+
+const char* data_of(const Arrival& member) { return reinterpret_cast<const char*>(member.eager.data()); }
+
+void reduce_at(Buffer dst, ReduceOp op, int64_t first, const std::vector<Arrival>& members) {
+  constexpr size_t kOften = 16;
+  const char* few[kOften];
+  std::vector<const char*> many;
+  std::span<const char*> sources(few, members.size());
+  if (members.size() > kOften) many.resize(members.size()), sources = many;
+  for (size_t r = 0; r < members.size(); ++r) sources[r] = data_of(members[r]) + first * dst.dtype.size_bytes();
+  char* const to[] = {dst.at(0)};
+  reduce(op, dst.dtype, sources, to, dst.count);
+}
+
+void copy(Buffer dst, int64_t to, const Arrival& from, int64_t first, int64_t count) {
+  const char* source = data_of(from) + first * dst.dtype.size_bytes();
+  if (count > 0 && source != dst.at(to)) std::memcpy(dst.at(to), source, static_cast<size_t>(count * dst.dtype.size_bytes()));
+}
+
+}  // namespace
+
+bool is_eager(CollectiveOp op, const Signature& s, size_t num_members) {
+  const auto most = static_cast<int64_t>(kEagerBytes) / std::max<int64_t>(s.dtype.size_bytes(), 1);
+  switch (op) {
+    case CollectiveOp::kAllreduce:
+    case CollectiveOp::kAllgather:
+    case CollectiveOp::kBroadcast:
+    case CollectiveOp::kAllToAll:
+    case CollectiveOp::kSendRecv: return s.count <= most;
+    case CollectiveOp::kReduceScatter: return s.count <= most / static_cast<int64_t>(num_members);
+    case CollectiveOp::kScatter:
+    case CollectiveOp::kGather:
+    case CollectiveOp::kBarrier:
+    case CollectiveOp::kSplit: return false;
+  }
+  return false;
+}
+
+void eager_allreduce(Buffer dst, ReduceOp op, const std::vector<Arrival>& members) { reduce_at(dst, op, 0, members); }
+
+void eager_reduce_scatter(Buffer dst, ReduceOp op, int rank, const std::vector<Arrival>& members) {
+  reduce_at(dst, op, rank * dst.count, members);
+}
+
+void eager_allgather(Buffer dst, const std::vector<Arrival>& members) {
+  const int64_t part = dst.count / std::ssize(members);
+  for (int64_t r = 0; r < std::ssize(members); ++r) copy(dst, r * part, members[static_cast<size_t>(r)], 0, part);
+}
+
+void eager_all_to_all(Buffer dst, int rank, const std::vector<Arrival>& members) {
+  const int64_t part = dst.count / std::ssize(members);
+  for (int64_t r = 0; r < std::ssize(members); ++r) copy(dst, r * part, members[static_cast<size_t>(r)], rank * part, part);
+}
+
+void eager_copy(Buffer dst, const Arrival& from) { copy(dst, 0, from, 0, dst.count); }
+
+}  // namespace tutti

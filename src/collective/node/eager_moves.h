@@ -1,0 +1,17 @@
+// Small messages: the data has come with the members' arrivals, so nobody waits for anybody after the agreement.
+#pragma once
+
+#include "collective/communicator.h"
+
+namespace tutti {
+
+/// Every member comes to the same answer, from what all agree on.
+bool is_eager(CollectiveOp op, const Signature& signature, size_t num_members);
+
+void eager_allreduce(Buffer dst, ReduceOp op, const std::vector<Arrival>& members);
+void eager_reduce_scatter(Buffer dst, ReduceOp op, int rank, const std::vector<Arrival>& members);
+void eager_allgather(Buffer dst, const std::vector<Arrival>& members);
+void eager_all_to_all(Buffer dst, int rank, const std::vector<Arrival>& members);
+void eager_copy(Buffer dst, const Arrival& from);
+
+}  // namespace tutti

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "collective/communicator.h"
+
+namespace tutti {
+
+/// The members of one collective wait for each other: what each did before, all see after.
+class HandOver {
+ public:
+  HandOver(const NodePlane& node, int worker, const std::vector<Arrival>& members) : node_(node), worker_(worker), members_(members) {}
+
+  void operator()() {
+    ++count_;
+    auto& mine = node_.step(worker_);
+    mine.store(mine.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+    node_.bell->ring_ordered();
+    for (const Arrival& member : members_) {
+      auto& step = node_.step(member.worker);
+      const auto reached = [&, target = member.step + count_] { return step.load(std::memory_order_seq_cst) >= target; };
+      while (!wait_until(*node_.bell, node_.policy, Clock::now() + std::chrono::milliseconds(100), reached)) node_.check_alive();
+    }
+  }
+
+ private:
+  const NodePlane& node_;
+  int worker_;
+  const std::vector<Arrival>& members_;
+  uint64_t count_ = 0;
+};
+
+}  // namespace tutti

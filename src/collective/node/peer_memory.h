@@ -1,0 +1,34 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "core/shared_memory.h"
+
+namespace tutti {
+
+/// Where the others on the node find this memory of ours.
+Operand operand_of(Buffer buffer, const NodePlane& node);
+
+/// Other workers' arenas, mapped when first needed and kept: they don't move.
+class PeerMemory {
+ public:
+  explicit PeerMemory(std::function<pid_t(int worker)> pid) : pid_(std::move(pid)) {}
+  /// @param operand  reachable, of that worker
+  /// @throws SystemError  it can't be mapped
+  char* map(int worker, const Operand& operand);
+
+ private:
+  struct Extent {
+    SharedMemory memory;
+    std::vector<bool> touched;  // by kPiece: its pages are in our tables
+  };
+  std::function<pid_t(int)> pid_;
+  std::map<std::pair<int, uint64_t>, Extent> extents_;  // by worker and number
+};
+
+}  // namespace tutti
