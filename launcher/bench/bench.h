@@ -1,5 +1,6 @@
 #pragma once
 
+#include "bench/collective_report.h"
 #include "bench/report.h"
 
 /// Each is run by every rank of a job and returns its exit code.
@@ -9,5 +10,7 @@ namespace tutti::bench {
 int price(int argc, char** argv);
 /// Calls a second, call and sync, wake-up, CPU of idle ranks, start of a session.
 int control(int argc, char** argv, const Options& options);
+/// One collective by its name, over sizes; 1 when data was wrong.
+int collective(int argc, char** argv, const std::string& operation, const CollectiveOptions& options);
 
 }  // namespace tutti::bench

@@ -16,5 +16,24 @@ void tutti::launcher::add_bench(CLI::App& app, int argc, char** argv, int& code)
     return command;
   };
   measured(bench->add_subcommand("control", "calls a second, call and sync, wake-up, idle CPU, start"))->callback([argc, argv, &code] { code = bench::control(argc, argv, options); });
+  static bench::CollectiveOptions moved;
+  for (const char* operation : {"allreduce", "reduce_scatter", "allgather", "broadcast", "scatter", "gather", "all_to_all", "sendrecv"}) {
+    auto* command = bench->add_subcommand(operation, "beside what MPI takes in the same run; options and columns as in nccl-tests");
+    command->add_option("-b,--minbytes", moved.least, "smallest size");
+    command->add_option("-e,--maxbytes", moved.most, "largest size");
+    command->add_option("-f,--stepfactor", moved.factor, "from a size to the next");
+    command->add_option("-n,--iters", moved.iterations, "iterations of which the median is shown")->check(CLI::Range(1, 1000000));
+    command->add_option("-w,--warmup_iters", moved.warm_ups, "iterations before")->check(CLI::Range(0, 1000000));
+    command->add_option("-c,--check", moved.check, "1: check every element in every iteration")->check(CLI::Range(0, 1));
+    command->add_option("-d,--datatype", moved.dtype);
+    command->add_option("-o,--op", moved.redop)->check(CLI::IsMember({"sum", "prod", "min", "max", "avg"}));
+    command->add_option("-r,--root", moved.root);
+    command->add_option("--memory", moved.memory, "tutti: allocated by it; foreign: by others, as a numpy array is")->check(CLI::IsMember({"tutti", "foreign"}));
+    command->add_option("--ccl", moved.ccl);
+    command->add_option("--skew", moved.skew_us, "members come up to so many microseconds apart")->check(CLI::Range(0, 1000000));
+    command->add_option("--format", moved.format, "table, osu or json")->check(CLI::IsMember({"table", "osu", "json"}));
+    command->add_option("--baseline", moved.baseline, "what --format json wrote in an earlier run, to compare with")->check(CLI::ExistingFile);
+    command->callback([argc, argv, operation, &code] { code = bench::collective(argc, argv, operation, moved); });
+  }
   bench->add_subcommand("price", "what failure handling costs while nothing fails")->callback([argc, argv, &code] { code = bench::price(argc, argv); });
 }

@@ -48,7 +48,7 @@ const bool registered[] = {
       const auto once = [&] {
         switch (Way{way}) {
           case Way::kOurs: return all.allreduce(src, dst);
-          case Way::kWithoutAgreement: return bare.run(members, {.op = CollectiveOp::kAllreduce, .src = src, .dst = dst});
+          case Way::kWithoutAgreement: return bare.run(members, {.op = CollectiveOp::kAllreduce, .src = &src, .dst = &dst});
           case Way::kMpi: MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
         }
       };

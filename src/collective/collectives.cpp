@@ -61,81 +61,83 @@ std::vector<int64_t> parts_of(const Collectives::Members& comm, const Collective
 
 }  // namespace
 
+const Tensor Collectives::kNone;
+
 Signature Collectives::check(const Members& comm, Operation& o) const {
   const auto size = static_cast<int64_t>(comm.workers.size());
   const bool is_root = comm.rank == o.root;
   auto same_dtype = [&] {
-    if (o.src.dtype() != o.dst.dtype())
-      refuse(o.op, fmt::format("src is {}, dst is {}", to_string(o.src.dtype()), to_string(o.dst.dtype())));
+    if (o.src->dtype() != o.dst->dtype())
+      refuse(o.op, fmt::format("src is {}, dst is {}", to_string(o.src->dtype()), to_string(o.dst->dtype())));
   };
   auto both = [&](int64_t src_count, const char* rule) {
-    check_source(o.op, o.src);
-    check_tensor(o.op, "dst", o.dst);
+    check_source(o.op, *o.src);
+    check_tensor(o.op, "dst", *o.dst);
     same_dtype();
-    if (o.src.element_count() != src_count)
-      refuse(o.op, fmt::format("src holds {} elements, dst {}; expected {}", o.src.element_count(), o.dst.element_count(), rule));
+    if (o.src->element_count() != src_count)
+      refuse(o.op, fmt::format("src holds {} elements, dst {}; expected {}", o.src->element_count(), o.dst->element_count(), rule));
   };
   auto reducible = [&] {
-    if (!can_reduce(o.src.dtype(), o.reduce))
-      refuse(o.op, fmt::format("{} has no {}", to_string(o.src.dtype()), to_string(o.reduce)));
+    if (!can_reduce(o.src->dtype(), o.reduce))
+      refuse(o.op, fmt::format("{} has no {}", to_string(o.src->dtype()), to_string(o.reduce)));
   };
   if (o.root < 0 || o.root >= size) refuse(o.op, fmt::format("root {} of {} members", o.root, size));
   Signature s{.op = o.op, .reduce = o.reduce, .root = o.root};
   switch (o.op) {
     case CollectiveOp::kAllreduce:
-      both(o.dst ? o.dst.element_count() : 0, "equal counts");
+      both(*o.dst ? o.dst->element_count() : 0, "equal counts");
       reducible();
-      if (overlaps_partly(o.src, o.dst)) refuse(o.op, "src and dst overlap in part; they must be the same or apart");
+      if (overlaps_partly(*o.src, *o.dst)) refuse(o.op, "src and dst overlap in part; they must be the same or apart");
       break;
     case CollectiveOp::kReduceScatter:
-      both(o.dst ? o.dst.element_count() * size : 0, "count(src) = members * count(dst)");
+      both(*o.dst ? o.dst->element_count() * size : 0, "count(src) = members * count(dst)");
       reducible();
       break;
     case CollectiveOp::kAllgather:
-      check_source(o.op, o.src);
-      both(o.dst && o.dst.element_count() == o.src.element_count() * size ? o.src.element_count() : -1,
+      check_source(o.op, *o.src);
+      both(*o.dst && o.dst->element_count() == o.src->element_count() * size ? o.src->element_count() : -1,
            "count(dst) = members * count(src)");
       break;
     case CollectiveOp::kAllToAll:
-      both(o.dst ? o.dst.element_count() : 0, "equal counts");
-      if (o.src.element_count() % size != 0)
-        refuse(o.op, fmt::format("{} elements do not divide by {} members", o.src.element_count(), size));
+      both(*o.dst ? o.dst->element_count() : 0, "equal counts");
+      if (o.src->element_count() % size != 0)
+        refuse(o.op, fmt::format("{} elements do not divide by {} members", o.src->element_count(), size));
       break;
     case CollectiveOp::kBroadcast:
-      if (is_root) both(o.dst ? o.dst.element_count() : 0, "equal counts");
-      else check_tensor(o.op, "dst", o.dst), o.src = Tensor();
+      if (is_root) both(*o.dst ? o.dst->element_count() : 0, "equal counts");
+      else check_tensor(o.op, "dst", *o.dst), o.src = &kNone;
       break;
     case CollectiveOp::kScatter:
-      check_tensor(o.op, "dst", o.dst);
+      check_tensor(o.op, "dst", *o.dst);
       if (is_root) {
-        check_source(o.op, o.src);
+        check_source(o.op, *o.src);
         same_dtype();
-        o.counts = parts_of(comm, o, o.src);
+        o.counts = parts_of(comm, o, *o.src);
       } else {
-        o.src = Tensor();
+        o.src = &kNone;
         o.counts.clear();
       }
       break;
     case CollectiveOp::kGather:
-      check_source(o.op, o.src);
+      check_source(o.op, *o.src);
       if (is_root) {
-        check_tensor(o.op, "dst", o.dst);
+        check_tensor(o.op, "dst", *o.dst);
         same_dtype();
-        o.counts = parts_of(comm, o, o.dst);
+        o.counts = parts_of(comm, o, *o.dst);
       } else {
-        o.dst = Tensor();
+        o.dst = &kNone;
         o.counts.clear();
       }
       break;
     case CollectiveOp::kSendRecv:
-      if (o.src) check_source(o.op, o.src);
-      else check_tensor(o.op, "dst", o.dst);
+      if (*o.src) check_source(o.op, *o.src);
+      else check_tensor(o.op, "dst", *o.dst);
       break;
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: break;
   }
-  const bool counts_own_src = o.op == CollectiveOp::kGather || o.op == CollectiveOp::kAllgather || (o.op == CollectiveOp::kSendRecv && o.src);
-  if (const Tensor& t = counts_own_src ? o.src : o.dst) {
+  const bool counts_own_src = o.op == CollectiveOp::kGather || o.op == CollectiveOp::kAllgather || (o.op == CollectiveOp::kSendRecv && *o.src);
+  if (const Tensor& t = counts_own_src ? *o.src : *o.dst) {
     s.count = t.element_count();
     s.dtype = t.dtype();
     s.device_type = t.device().type;
@@ -175,8 +177,8 @@ void Collectives::run(const Members& comm, Operation operation) {
   try {
     const Signature signature = check(comm, operation);
     // what may fail for want of memory comes before the agreement
-    const Buffer dst = buffer(operation.dst);
-    const Buffer given = buffer(operation.src);
+    const Buffer dst = buffer(*operation.dst);
+    const Buffer given = buffer(*operation.src);
     const bool in_place = operation.op == CollectiveOp::kAllgather ? given.data == dst.at(comm.rank * given.count)
                                                                    : (operation.op == CollectiveOp::kAllreduce || operation.op == CollectiveOp::kBroadcast) && given.data == dst.data;
     const Buffer src = in_place ? given : disjoint(given, dst, copy);
@@ -188,15 +190,15 @@ void Collectives::run(const Members& comm, Operation operation) {
     agreement_.moves();
     move(comm, operation, src, dst, arrivals);
     agreement_.ends(true);
-    operation.dst.clear_poison();
+    operation.dst->clear_poison();
   } catch (const TransportError&) {
     throw;
   } catch (const ConsequenceError& error) {
     agreement_.ends(false);
-    operation.dst.poison({error.origin.worker, error.origin.seq});
+    operation.dst->poison({error.origin.worker, error.origin.seq});
     throw;
   } catch (const std::exception& error) {
-    operation.dst.poison({agreement_.here().worker, agreement_.here().seq});
+    operation.dst->poison({agreement_.here().worker, agreement_.here().seq});
     if (has_agreed) agreement_.broken(fmt::format("{}: {}", to_string(operation.op), error.what()));
     if (has_arrived) agreement_.ends(false);
     else agreement_.decline(id);
@@ -218,7 +220,7 @@ void Collectives::move(const Members& comm, const Operation& o, Buffer src, Buff
       return back_end.gather(src, dst, o.root, arrivals[static_cast<size_t>(o.root)].counts, arrivals);
     case CollectiveOp::kAllToAll: return back_end.all_to_all(src, dst, arrivals);
     case CollectiveOp::kSendRecv:
-      return o.src ? back_end.send(src, 1, arrivals) : back_end.recv(dst, 0, arrivals);
+      return *o.src ? back_end.send(src, 1, arrivals) : back_end.recv(dst, 0, arrivals);
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: return;
   }
@@ -275,7 +277,7 @@ void* Collectives::user_comm(const Members& comm) {
   if (!plane_.mpi_parent) throw UsageError("interop::communicator: this session's workers are no ranks of an MPI job; use Session::create under mpirun (-n 1 will do)");
   auto& made = user_comms_[comm.key];
   if (!made.comm) {
-    run(comm, {.op = CollectiveOp::kBarrier, .src = {}, .dst = {}});  // all or none
+    run(comm, {.op = CollectiveOp::kBarrier});  // all or none
     try {
       made = {make_user_comm(plane_, comm.workers, comm.key), comm.slot};
     } catch (const std::exception& error) {
@@ -287,7 +289,7 @@ void* Collectives::user_comm(const Members& comm) {
 
 void Collectives::init_ccl(std::string_view ccl, const Members& world) {
   if (ccl != "auto") ccl = resolve_ccl(ccl, plane_, world.workers);
-  run(world, {.op = CollectiveOp::kBarrier, .src = {}, .dst = {}});  // nobody is inside the old ones any more
+  run(world, {.op = CollectiveOp::kBarrier});  // nobody is inside the old ones any more
   communicators_.clear();
   ccl_ = ccl;
 }

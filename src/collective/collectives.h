@@ -22,10 +22,11 @@ class Collectives {
     std::shared_ptr<void> slot = nullptr;  // of a sub-communicator, on its leader
   };
 
-  /// What the operands of one collective are; absent tensors are empty.
+  static const Tensor kNone;  ///< stands for an operand that a member does not have
+  /// What the operands of one collective are.
   struct Operation {
     CollectiveOp op;
-    Tensor src, dst;
+    const Tensor *src = &kNone, *dst = &kNone;  // the caller's
     ReduceOp reduce = ReduceOp::kSum;
     int root = 0;
     std::vector<int64_t> counts = {};

@@ -36,7 +36,7 @@ std::string compiled_ccls() {
 }
 
 std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members) {
-  const bool on_node = plane.node && std::all_of(members.begin(), members.end(), plane.node->has);
+  const bool on_node = plane.node && std::all_of(members.begin(), members.end(), [&](int worker) { return plane.node->has(worker); });
   if (ccl == "auto") return on_node ? "local" : "mpi";
   if (ccl == "mpi" && !plane.mpi_parent) return "local";  // threads and processes: the same thing
   if (ccl == "local" && !on_node)

@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
 #include "collective/float16.h"
 #include "collective/reduce_vectors.h"
@@ -90,11 +89,11 @@ void divide_by(uint64_t* data, int64_t count, int n) {
 
 /// One element after the other: what has no vectors, and what they leave over.
 template <class T>
-void reduce_scalars(ReduceOp op, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count) {
+void reduce_scalars(ReduceOp op, std::span<const char* const> sources, std::span<char* const> dsts, int64_t first, int64_t end) {
   using W = typename Wide<T>::Type;
   W acc[kBlock], in[kBlock];
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t n = std::min(kBlock, count - begin), at = begin * static_cast<int64_t>(sizeof(T));
+  for (int64_t begin = first; begin < end; begin += kBlock) {
+    const int64_t n = std::min(kBlock, end - begin), at = begin * static_cast<int64_t>(sizeof(T));
     const auto bytes = static_cast<size_t>(n) * sizeof(T);
     for (size_t s = 0; s < sources.size(); ++s) {
       T raw[kBlock];  // memcpy: sources may have any alignment
@@ -143,12 +142,7 @@ bool can_reduce(DType dtype, ReduceOp op) {
 
 void reduce(ReduceOp op, DType dtype, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count, Stores stores) {
   const int64_t done = reduce_vectors(op, dtype, sources, dsts, count, stores);
-  if (done == count) return;
-  std::vector<const char*> rest;
-  std::vector<char*> to;
-  for (const char* source : sources) rest.push_back(source + done * dtype.size_bytes());
-  for (char* dst : dsts) to.push_back(dst + done * dtype.size_bytes());
-  const bool known = with_type(dtype, [&](auto zero) { reduce_scalars<decltype(zero)>(op, rest, to, count - done); });
+  const bool known = done == count || with_type(dtype, [&](auto zero) { reduce_scalars<decltype(zero)>(op, sources, dsts, done, count); });
   if (!known) throw UsageError(fmt::format("{} can't be reduced", to_string(dtype)));
 }
 

@@ -40,6 +40,7 @@ Layout Layout::one_node(int num_workers, int num_groups) {
   layout.session = ++sessions;
   layout.num_workers = layout.machine_ranks = num_workers;
   layout.num_groups = num_groups;
+  layout.machine_cores = allowed_cores();
   layout.node_of.assign(static_cast<size_t>(num_workers), 0);
   layout.heartbeat = static_cast<int32_t>(env_int("TUTTI_HEARTBEAT", 5, 0, 1 << 20));
   layout.trace_folder = env_string("TUTTI_TRACE").value_or("");
@@ -52,6 +53,7 @@ void encode(Writer& out, const Layout& layout) {
   out.put(static_cast<int32_t>(layout.num_workers));
   out.put(static_cast<int32_t>(layout.num_groups));
   out.put(layout.machine_ranks);
+  out.put(layout.machine_cores);
   out.put(layout.heartbeat);
   out.text(layout.trace_folder);
   out.list(layout.node_of);
@@ -64,6 +66,7 @@ Layout decode_layout(Reader& in) {
   layout.num_workers = in.get<int32_t>();
   layout.num_groups = in.get<int32_t>();
   layout.machine_ranks = in.get<int32_t>();
+  layout.machine_cores = in.get<int32_t>();
   layout.heartbeat = in.get<int32_t>();
   layout.trace_folder = in.text();
   layout.node_of = in.list<int32_t>();

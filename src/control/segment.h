@@ -30,6 +30,7 @@ struct Layout {
   int num_groups = 1;
   std::vector<int32_t> node_of;  ///< by worker id; a node's leader is its lowest worker
   int32_t machine_ranks = 1;     ///< most ranks of this session on one machine: decides how to wait
+  int32_t machine_cores = 1;     ///< fewest cores that the ranks of one machine may use together: decides how to wait in collectives
 
   int group_size() const { return num_workers / num_groups; }
   int num_nodes() const;

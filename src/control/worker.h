@@ -70,7 +70,7 @@ class Worker {
   int id_;
   uint64_t serial_;
   Exchange* exchange_;
-  WaitPolicy policy_;
+  WaitPolicy policy_, collective_policy_;
   PeerMemory peers_;
   NodePlane node_;
   WorkerSlot& slot_;

@@ -168,6 +168,7 @@ SubSlot WorkerAgreement::free_slot() {
 /// Whoever agreed with us on what stands in that line may still have to read it.
 void WorkerAgreement::await_takers(int line) {
   for (const auto& [worker, count] : takers_[line]) {
+    if (seen_taken_[static_cast<size_t>(worker)] >= count) continue;
     auto& taken = segment_.slot(worker).taken;
     const auto has_taken = [&, least = count] { return taken.load(std::memory_order_seq_cst) >= least; };
     while (!wait_until(segment_.header().board, policy_, Clock::now() + kTick, has_taken)) segment_.check_not_abandoned();
@@ -267,6 +268,7 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
     if (mine.is_eager) arrival.eager = {segment_.eager(w, line), kEagerBytes};
     else get_operands(segment_.slot(w).operands[line], arrival);
     takers_[line_].emplace_back(w, arrival.taken + 1);
+    seen_taken_[static_cast<size_t>(w)] = arrival.taken;
   }
   takes_at_end_ = mine.is_eager;
   if (takes_at_end_) return;
@@ -329,7 +331,9 @@ void WorkerAgreement::agree_slowly(Arrival& mine) {
     return verdict.kind != Verdict::Kind::kPending;
   };
   std::optional<Deadlock> suspicion;
-  while (!wait_until(segment_.header().board, policy_, Clock::now() + kTick, settled)) {
+  WaitPolicy policy = policy_;
+  while (!wait_until(segment_.header().board, policy, Clock::now() + kTick, settled)) {
+    policy = {.spin = {}, .yield = {}};  // it takes long: sleep at once
     segment_.check_not_abandoned();
     stragglers_may_come = Clock::now() - start < kStragglers;
     if (Clock::now() - start < kSuspect) continue;

@@ -27,7 +27,7 @@ RemoteVerdict decode_remote_verdict(Reader& in);
 class WorkerAgreement final : public Agreement {
  public:
   WorkerAgreement(Segment& segment, int worker, WaitPolicy policy, Recorder& recorder, const Faults& faults)
-      : segment_(segment), worker_(worker), policy_(policy), recorder_(recorder), faults_(faults) {}
+      : segment_(segment), worker_(worker), policy_(policy), recorder_(recorder), faults_(faults), seen_taken_(static_cast<size_t>(segment.layout().num_workers)) {}
   void begin_command(uint64_t seq);
 
   CollectiveId next_id(CommKey key) override;
@@ -66,6 +66,7 @@ class WorkerAgreement final : public Agreement {
   uint64_t arrived_ = 0;                               // arrivals written, in turns into the lines
   int line_ = 0;                                       // of the latest
   std::vector<std::pair<int, uint64_t>> takers_[Segment::kLines];  // (worker, count) to wait for before that line is written again
+  std::vector<uint64_t> seen_taken_;                   // by worker: what its arrivals have said of its count
   std::vector<Arrival> arrivals_;                      // what agree() returns
   bool has_part_of_all_ = false;                       // what all agreed on gives every member something of every other
   bool takes_at_end_ = false;                          // the arrivals' data is read until ends()

@@ -29,27 +29,27 @@ int Comm::size() const { return static_cast<int>(handle_->members.workers.size()
 const std::vector<int>& Comm::workers() const { return handle_->members.workers; }
 
 void Comm::allreduce(const Tensor& src, const Tensor& dst, ReduceOp op) const {
-  handle_->run({.op = CollectiveOp::kAllreduce, .src = src, .dst = dst, .reduce = op});
+  handle_->run({.op = CollectiveOp::kAllreduce, .src = &src, .dst = &dst, .reduce = op});
 }
 void Comm::reduce_scatter(const Tensor& src, const Tensor& dst, ReduceOp op) const {
-  handle_->run({.op = CollectiveOp::kReduceScatter, .src = src, .dst = dst, .reduce = op});
+  handle_->run({.op = CollectiveOp::kReduceScatter, .src = &src, .dst = &dst, .reduce = op});
 }
 void Comm::allgather(const Tensor& src, const Tensor& dst) const {
-  handle_->run({.op = CollectiveOp::kAllgather, .src = src, .dst = dst});
+  handle_->run({.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
 }
 void Comm::broadcast(const Tensor& src, const Tensor& dst, int root) const {
-  handle_->run({.op = CollectiveOp::kBroadcast, .src = src, .dst = dst, .root = root});
+  handle_->run({.op = CollectiveOp::kBroadcast, .src = &src, .dst = &dst, .root = root});
 }
 void Comm::scatter(const Tensor& src, const Tensor& dst, int root, const std::vector<int64_t>& counts) const {
-  handle_->run({.op = CollectiveOp::kScatter, .src = src, .dst = dst, .root = root, .counts = counts});
+  handle_->run({.op = CollectiveOp::kScatter, .src = &src, .dst = &dst, .root = root, .counts = counts});
 }
 void Comm::gather(const Tensor& src, const Tensor& dst, int root, const std::vector<int64_t>& counts) const {
-  handle_->run({.op = CollectiveOp::kGather, .src = src, .dst = dst, .root = root, .counts = counts});
+  handle_->run({.op = CollectiveOp::kGather, .src = &src, .dst = &dst, .root = root, .counts = counts});
 }
 void Comm::all_to_all(const Tensor& src, const Tensor& dst) const {
-  handle_->run({.op = CollectiveOp::kAllToAll, .src = src, .dst = dst});
+  handle_->run({.op = CollectiveOp::kAllToAll, .src = &src, .dst = &dst});
 }
-void Comm::barrier() const { handle_->run({.op = CollectiveOp::kBarrier, .src = {}, .dst = {}}); }
+void Comm::barrier() const { handle_->run({.op = CollectiveOp::kBarrier}); }
 
 namespace {
 
@@ -67,10 +67,10 @@ Collectives::Members pair_of(const Comm& comm, int peer, bool is_sender, const c
 
 void Comm::send(const Tensor& src, int to) const {
   if (!src) throw UsageError("send: src is empty (it holds no tensor)");
-  handle_->collectives().run(pair_of(*this, to, true, "send"), {.op = CollectiveOp::kSendRecv, .src = src, .dst = {}});
+  handle_->collectives().run(pair_of(*this, to, true, "send"), {.op = CollectiveOp::kSendRecv, .src = &src});
 }
 void Comm::recv(const Tensor& dst, int from) const {
-  handle_->collectives().run(pair_of(*this, from, false, "recv"), {.op = CollectiveOp::kSendRecv, .src = {}, .dst = dst});
+  handle_->collectives().run(pair_of(*this, from, false, "recv"), {.op = CollectiveOp::kSendRecv, .dst = &dst});
 }
 
 Comm Comm::split(int color, int key) const {

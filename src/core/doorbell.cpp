@@ -25,11 +25,20 @@ void Doorbell::sleep(uint32_t seen, std::chrono::nanoseconds at_most) {
   ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&value), FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-WaitPolicy wait_policy(int ranks_on_this_machine) {
+int allowed_cores() {
   cpu_set_t cores;
-  const int allowed = sched_getaffinity(0, sizeof cores, &cores) == 0
-                          ? CPU_COUNT(&cores)
-                          : static_cast<int>(std::thread::hardware_concurrency());
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+WaitPolicy collective_wait_policy(int ranks_on_this_machine, int cores) {
+  WaitPolicy policy;
+  if (ranks_on_this_machine > cores) policy.spin = {};
+  policy.yield = std::chrono::milliseconds(2);  // a wake-up costs as much as much data
+  return policy;
+}
+
+WaitPolicy wait_policy(int ranks_on_this_machine) {
+  const int allowed = allowed_cores();
   WaitPolicy policy;
   if (ranks_on_this_machine > allowed) policy.spin = {};
   if (ranks_on_this_machine == allowed) policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core

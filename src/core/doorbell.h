@@ -37,6 +37,9 @@ struct WaitPolicy {
   std::chrono::nanoseconds yield{200'000};
 };
 WaitPolicy wait_policy(int ranks_on_this_machine);
+/// Inside a collective, where all are awake: ranks that launchers have bound to a core each don't take each other's.
+WaitPolicy collective_wait_policy(int ranks_on_this_machine, int cores);
+int allowed_cores();  ///< of this process
 
 inline constexpr std::chrono::milliseconds kFirstSleep{1};
 

@@ -1,6 +1,7 @@
 #include "control/mpi/mpi_job.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -44,6 +45,17 @@ bool poll(Clock::time_point deadline, Ready&& ready) {
     if (now - start < 1ms) yield_cpu();
     else std::this_thread::sleep_for(now - start < 20ms ? 100us : 2000us);
   }
+}
+
+/// How many cores the ranks of a machine may use, each some of them.
+int cores_together(MPI_Comm machine) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  int known = sched_getaffinity(0, sizeof cores, &cores) == 0, count = 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, machine), "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &known, 1, MPI_INT, MPI_MIN, machine), "MPI_Allreduce");
+  count = known ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(count, 1);
 }
 
 std::vector<std::byte> receive(MPI_Comm comm, int from, Tag tag, Clock::time_point deadline) {
@@ -190,6 +202,8 @@ void MpiJob::find_nodes() {
       shared = 0;
     }
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, machine_raw), "MPI_Allreduce");
+  machine_cores_ = cores_together(machine_raw);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &machine_cores_, 1, MPI_INT, MPI_MIN, control_.get()), "MPI_Allreduce");
   const int mine[2] = {shared ? first + (local_rank / per_node) * (size_ + 1) : -1 - rank_, first};
   std::vector<int> all(2 * static_cast<size_t>(size_));
   check_mpi(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, control_.get()), "MPI_Allgather");
@@ -302,6 +316,7 @@ std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, 
     node = static_cast<int32_t>(it - names.begin());
   }
   layout.machine_ranks = 1;
+  layout.machine_cores = machine_cores_;
   int world = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   if (size_ < world)  // the rest of the job may be at work on the same machine

@@ -65,6 +65,7 @@ class MpiJob {
   LeaderMail mail_;
   MPI_Comm data_raw_ = MPI_COMM_NULL;
   std::vector<int32_t> node_of_, machine_of_;  // by rank
+  int machine_cores_ = 1;  // fewest that the ranks of one machine may use together
   bool starting_ = false;
 };
 
