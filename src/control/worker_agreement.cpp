@@ -87,22 +87,24 @@ std::optional<Arrival> SegmentView::arrival(int worker) {
   const SharedRecord record = segment_.arrival(worker);
   ArrivalLine::Seen latest{}, before{};
   std::vector<std::byte> bytes;
+  std::optional<Arrival> recorded;
   bool has_before = false;
   for (;;) {
     const ArrivalLine* lines[] = {&segment_.arrival_line(worker, 0), &segment_.arrival_line(worker, 1)};
     if (lines[1]->version() > lines[0]->version()) std::swap(lines[0], lines[1]);
     if (lines[0]->version() == 0) return std::nullopt;
     if (lines[0]->read(latest) && record.read(bytes)) {
+      recorded.reset();
+      if (!bytes.empty()) {
+        Reader in(bytes);
+        recorded = decode_arrival(in);
+      }
       has_before = lines[1]->read(before);
-      break;
+      // a record is written before its line: without that its worker has not arrived
+      if (!latest.in_record || (recorded && recorded->id == latest.id())) break;
     }
     if (segment_.abandoned()) return std::nullopt;  // its writer may have died over it
     yield_cpu();
-  }
-  std::optional<Arrival> recorded;
-  if (!bytes.empty()) {
-    Reader in(bytes);
-    recorded = decode_arrival(in);
   }
   const auto as_arrived = [&](const ArrivalLine::Seen& seen) -> std::optional<Arrival> {
     Arrival arrival = ArrivalLine::arrival(seen, worker);
