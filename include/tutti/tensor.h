@@ -77,6 +77,7 @@ class TUTTI_API Tensor {
   Tensor contiguous() const;                                ///< itself, or a row-major copy of a strided view
   void copy_from(const Tensor& source) const;               ///< same count and dtype; both contiguous, host memory
 
+  bool is_foreign() const;  ///< made by wrap(): what frees it is the caller's, and may be anything
   bool shares_memory_with(const Tensor& other) const { return storage_ && storage_ == other.storage_; }
 
   /// Why the elements are lost (a failed collective wrote here), shared by all views. Used by the worker loop.

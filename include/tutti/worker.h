@@ -34,7 +34,8 @@ class TUTTI_API Comm {
 
   /// dst = op over all members of src; counts and dtypes agree. avg: the sum divided by size (integers truncate).
   /// float16 and bfloat16 are widened to float32 and rounded to nearest even. ccl "local": added up in the order of ranks, rounded
-  /// once, the same bits on every member and in every run. ccl "mpi": in MPI's order, rounded after each step (avg: once).
+  /// once, the same bits on every member and in every run. ccl "mpi": in MPI's order, rounded after each step (avg: once). "auto" over
+  /// several nodes: on each node as "local", over the nodes as "mpi".
   void allreduce(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
   /// Member r gets the r-th of `size` equal parts of the reduced src: count(src) == size * count(dst).
   void reduce_scatter(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;

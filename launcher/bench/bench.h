@@ -10,6 +10,8 @@ namespace tutti::bench {
 int price(int argc, char** argv);
 /// Calls a second, call and sync, wake-up, CPU of idle ranks, start of a session.
 int control(int argc, char** argv, const Options& options);
+/// Host arrays to worker 0 and back, to all.
+int copy(int argc, char** argv, const Options& options);
 /// One collective by its name, over sizes; 1 when data was wrong.
 int collective(int argc, char** argv, const std::string& operation, const CollectiveOptions& options);
 

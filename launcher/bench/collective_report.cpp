@@ -15,7 +15,8 @@ std::map<int64_t, double> read(const std::string& path) try {
   std::ifstream file(path);
   if (!file) throw UsageError("can't be opened");
   std::map<int64_t, double> times;
-  for (const auto& row : nlohmann::json::parse(file).at("rows")) times[row.at("size").get<int64_t>()] = row.at("out_of_place").at("us").get<double>();
+  const auto report = nlohmann::json::parse(file);
+  for (const auto& row : report.at("rows")) times[row.at("size").get<int64_t>()] = row.at("out_of_place").at("us").get<double>();
   return times;
 } catch (const std::exception& error) {
   throw UsageError(fmt::format("--baseline {}: {}; expected what --format json wrote of the same collective", path, error.what()));

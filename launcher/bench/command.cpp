@@ -16,6 +16,7 @@ void tutti::launcher::add_bench(CLI::App& app, int argc, char** argv, int& code)
     return command;
   };
   measured(bench->add_subcommand("control", "calls a second, call and sync, wake-up, idle CPU, start"))->callback([argc, argv, &code] { code = bench::control(argc, argv, options); });
+  measured(bench->add_subcommand("copy", "host arrays to worker 0 and back, and to all, beside memcpy"))->callback([argc, argv, &code] { code = bench::copy(argc, argv, options); });
   static bench::CollectiveOptions moved;
   for (const char* operation : {"allreduce", "reduce_scatter", "allgather", "broadcast", "scatter", "gather", "all_to_all", "sendrecv"}) {
     auto* command = bench->add_subcommand(operation, "beside what MPI takes in the same run; options and columns as in nccl-tests");

@@ -14,7 +14,8 @@ std::vector<Row> read(const std::string& path) try {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("can't be opened");
   std::vector<Row> rows;
-  for (const auto& row : nlohmann::json::parse(file).at("rows")) rows.push_back({.what = row.at("what"), .unit = row.at("unit"), .ours = row.at("ours")});
+  const auto report = nlohmann::json::parse(file);
+  for (const auto& row : report.at("rows")) rows.push_back({.what = row.at("what"), .unit = row.at("unit"), .ours = row.at("ours")});
   return rows;
 } catch (const std::exception& error) {
   throw std::runtime_error(fmt::format("--baseline {}: {}; expected what --format json wrote", path, error.what()));

@@ -160,8 +160,10 @@ Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const 
 
 /// Shows the members on the node where our operands lie, or what is in them.
 void Collectives::offer(const Members& comm, Arrival& mine, const Operation& o, Buffer src, Buffer dst) const {
-  if (!plane_.node || resolve_ccl(ccl_, plane_, comm.workers) != "local") return;
-  if (is_eager(o.op, mine.signature, comm.workers.size())) {
+  if (!plane_.node) return;
+  const bool on_node = resolve_ccl(ccl_, plane_, comm.workers) == "local";
+  if (!on_node && ccl_ != "auto") return;
+  if (on_node && is_eager(o.op, mine.signature, comm.workers.size())) {
     mine.is_eager = true;
     if (src.data) mine.eager = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
     return;

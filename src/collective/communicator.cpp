@@ -7,6 +7,7 @@
 
 #include "collective/mpi/mpi_communicator.h"
 #include "collective/node/node_communicator.h"
+#include "collective/two_level/two_level_communicator.h"
 
 namespace tutti {
 namespace {
@@ -49,6 +50,7 @@ std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const
 std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,
                                                 const std::vector<int>& members, CommKey key) {
   const std::string_view name = resolve_ccl(ccl, plane, members);
+  if (ccl == "auto" && name == "mpi" && has_two_levels(plane, members)) return make_two_level_communicator(plane, members, key);
   for (const Row& row : kBackEnds)
     if (row.name == name) return row.make(plane, members, key);
   throw UsageError("unreachable: resolve_ccl returned an unknown name");

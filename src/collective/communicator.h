@@ -63,10 +63,12 @@ struct NodePlane {
 struct DataPlane {
   int worker = 0;
   const NodePlane* node = nullptr;
+  const std::vector<int32_t>* node_of = nullptr;  ///< by worker
   void* mpi_parent = nullptr;      ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
 };
 
-/// One explicit table of names: "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one node).
+/// One explicit table of names: "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one node, over several nodes
+/// MPI, by two levels where each node has as many members).
 /// Creation is collective among `members` (worker ids by rank), after agreement.
 /// @throws UsageError  unknown name, not in this build, or not possible here
 std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,

@@ -60,6 +60,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       agreement_(segment, id, collective_policy_, recorder_, faults_),
       collectives_({.worker = id,
                     .node = &node_,
+                    .node_of = &segment.layout().node_of,
                     .mpi_parent = mpi_parent},
                    agreement_) {
   segment_.set_pid(id);
@@ -139,8 +140,12 @@ bool Worker::run_fetched(bool at_once) {
 /// Short, and no business of a thread of its own: no collective, no object whose destructor may be anything.
 bool Worker::may_run_anywhere() {
   if (faults_.any()) return false;
-  for (int64_t id : command_.freed)
-    if (const auto kind = registers_.get(id).value.kind(); kind >= Value::Kind::kTensor && kind <= Value::Kind::kOpaque) return false;
+  for (int64_t id : command_.freed) {
+    const Value& value = registers_.get(id).value;
+    const auto* tensor = std::get_if<Tensor>(&value.data());
+    const bool may_be_anything = value.kind() >= Value::Kind::kTensor && value.kind() <= Value::Kind::kOpaque;
+    if (may_be_anything && (!tensor || tensor->is_foreign())) return false;
+  }
   switch (command_.action) {
     case Action::kShutDown:
     case Action::kDebugSetRegister: return false;

@@ -226,6 +226,7 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
     write(mine, line_is_enough ? Readers::kLine : left_.empty() ? Readers::kRecord : Readers::kLeader);
     agree_on_node(mine, line_is_enough);
   } else {
+    has_part_of_all_ = false;
     write(mine, Readers::kLeader);
     agree_across_nodes(mine);
   }
@@ -370,6 +371,24 @@ void WorkerAgreement::agree_across_nodes(Arrival& mine) {
     arrivals_[r] = {.worker = mine.members[r], .id = mine.id, .signature = mine.signature};
     if (r < verdict.counts.size()) arrivals_[r].counts = verdict.counts[r];
   }
+  // those of this node may move data through its memory, and stay as they arrived until they have all taken note
+  SegmentView view(segment_, mine.id);
+  for (Arrival& arrival : arrivals_) {
+    if (arrival.worker == worker_) {
+      arrival.src = mine.src;
+      arrival.dst = mine.dst;
+      arrival.step = mine.step;
+    } else if (segment_.has(arrival.worker)) {
+      const int line = view.line_of(arrival.worker);
+      ArrivalLine::Seen seen{};
+      segment_.arrival_line(arrival.worker, line).read(seen);
+      arrival.step = seen.step;
+      get_operands(segment_.slot(arrival.worker).operands[line], arrival);
+      takers_[line_].emplace_back(arrival.worker, seen.taken + 1);
+      seen_taken_[static_cast<size_t>(arrival.worker)] = seen.taken;
+    }
+  }
+  take();
 }
 
 /// What is read of a node holds still: a member keeps an arrival until all others have taken a success (see write()), so one whose two

@@ -131,6 +131,8 @@ Tensor Tensor::copy_of(const void* data, int64_t count, DType dtype, Shape shape
 void* Tensor::base() const { return storage_ ? storage_->memory : nullptr; }
 void* Tensor::data() const { return storage_ ? static_cast<char*>(storage_->memory) + byte_offset_ : nullptr; }
 
+bool Tensor::is_foreign() const { return storage_ && !storage_->owner; }
+
 bool Tensor::is_contiguous() const {
   if (count_ == 0) return true;
   int64_t stride = 1;

@@ -75,4 +75,12 @@ TEST(DType, names_round_trip) {
     EXPECT_EQ(to_string(parse_dtype(name)), name);
 }
 
+TEST(Tensor, knows_whose_memory_it_is) {
+  float memory[4] = {};
+  EXPECT_TRUE(Tensor::wrap(memory, {4}, kFloat32).is_foreign());
+  EXPECT_TRUE(Tensor::wrap(memory, {4}, kFloat32).slice(1, 2).is_foreign());
+  EXPECT_FALSE(Tensor::empty({4}, kFloat32).is_foreign());
+  EXPECT_FALSE(Tensor().is_foreign());
+}
+
 }  // namespace

@@ -127,6 +127,19 @@ void StagedMoves::all_to_all(Buffer src, Buffer dst) {
            });
 }
 
+void StagedMoves::exchange(Buffer dst, const std::function<int64_t(int64_t)>& cut) {
+  const int64_t item = dst.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2;
+  int64_t longest = 0;
+  for (int64_t r = 0; r < size(); ++r) longest = std::max(longest, cut(r + 1) - cut(r));
+  const auto left = [&](int64_t r, int64_t begin, int64_t n) { return std::min(n, cut(r + 1) - cut(r) - begin) * item; };
+  in_turns(longest, half / item, half,
+           [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, dst.at(cut(rank) + begin), left(rank, begin, n)); },
+           [&](int64_t begin, int64_t n, int64_t at) {
+             for (int64_t r = 0; r < size(); ++r)
+               if (r != rank) copy(dst.at(cut(r) + begin), staging(r) + at, left(r, begin, n));
+           });
+}
+
 void StagedMoves::send_recv(Buffer src, Buffer dst) {
   const Buffer mine = rank == 0 ? src : dst;
   const int64_t item = mine.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2;

@@ -21,6 +21,8 @@ struct StagedMoves {
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts);
   void all_to_all(Buffer src, Buffer dst);
   void send_recv(Buffer src, Buffer dst);  // rank 0 sends to rank 1
+  /// Everyone has elements cut(rank) .. cut(rank + 1) of dst, and gets the others'.
+  void exchange(Buffer dst, const std::function<int64_t(int64_t rank)>& cut);
 
  private:
   int64_t size() const { return static_cast<int64_t>(members.size()); }

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# check_bench.sh TUTTI MPIRUN: every collective of tutti bench runs on 2 ranks, checks its data, writes JSON that it reads as a
+# baseline; wrong options are errors.
+set -euo pipefail
+tutti=$1 mpirun=$2
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+for operation in allreduce reduce_scatter allgather broadcast scatter gather all_to_all sendrecv; do
+  for memory in tutti foreign; do
+    timeout 60 "$mpirun" -n 2 "$tutti" bench "$operation" -b 8 -e 1M -f 50 -n 2 -w 1 --memory "$memory" --format json >"$out"
+    /usr/bin/python3 - "$out" "$operation" <<'PY'
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["schema"] == "tutti.bench-collective/1" and report["operation"] == sys.argv[2], report
+assert len(report["rows"]) >= 3 and all(row["out_of_place"]["wrong"] == 0 and row["out_of_place"]["us"] > 0 for row in report["rows"]), report
+PY
+  done
+  timeout 60 "$mpirun" -n 2 "$tutti" bench "$operation" -b 8 -e 8K -f 50 -n 2 --baseline "$out" | grep "baseline" >/dev/null
+done
+timeout 60 "$mpirun" -n 3 "$tutti" bench allreduce -b 8 -e 64K -f 20 -n 3 -d bfloat16 -o avg --skew 100 | grep "wrong values: 0" >/dev/null
+timeout 60 "$mpirun" -n 2 "$tutti" bench broadcast -b 8 -e 1K -f 20 -n 3 -r 1 --format osu | grep "Avg Latency" >/dev/null
+if timeout 60 "$mpirun" -n 2 "$tutti" bench broadcast -r 2 -e 8 >"$out" 2>&1; then echo "-r 2 of 2 ranks was taken"; exit 1; fi
+grep "expected a rank below 2" "$out" >/dev/null
+if timeout 60 "$mpirun" -n 2 "$tutti" bench allreduce -b 1K -e 8 >"$out" 2>&1; then echo "-e below -b was taken"; exit 1; fi
+grep "expected 1 <= -b <= -e" "$out" >/dev/null
+timeout 60 "$mpirun" -n 2 "$tutti" bench copy --repeats 1 --format json | grep scatter >/dev/null
+echo "bench: fine"
