@@ -13,7 +13,6 @@ on_hosts() { timeout 300 "$here/hosts-mpirun" -n 6 -x TUTTI_TEST_KIND=mpi -x TUT
 set -e
 on_hosts "$build/examples/hello"
 on_hosts "$build/examples/heat"
-on_hosts "$build/tests/collective/communicator_test" --gtest_brief=1 --gtest_color=no
 on_hosts -x TUTTI_TEST_SECONDS=5 "$build/tests/collective/stress_test" --gtest_brief=1 --gtest_color=no
 for program in session failure channel; do on_hosts "$build/tests/control/${program}_test" --gtest_brief=1 --gtest_color=no; done
 on_hosts -x TUTTI_TEST_PROGRAMS=30 "$build/tests/control/differential_test" --gtest_brief=1 --gtest_color=no

@@ -15,8 +15,8 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t kWorthIt = 64 << 10;        // bytes
-constexpr int64_t kBroadcastPiece = 256 << 10;  // while one goes over the wire, the one before is copied on the node
+constexpr int64_t kAllreduceWorthIt = 64 << 10, kBroadcastWorthIt = 1 << 20;  // bytes from which plain MPI is slower
+constexpr int64_t kBroadcastPiece = 1 << 20, kBroadcastPieces = 4;  // while one goes over the wire, the one before is copied on the node
 
 std::map<int32_t, std::vector<int>> ranks_by_node(const DataPlane& plane, const std::vector<int>& members) {
   std::map<int32_t, std::vector<int>> nodes;
@@ -49,7 +49,7 @@ class TwoLevelCommunicator final : public Communicator {
   /// Each reduces a slice of what is on its node, the rail reduces it over the nodes, and it is stored into every dst of the node.
   void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
     const bool needs_wide = op == ReduceOp::kAvg && (src.dtype == kFloat16 || src.dtype == kBFloat16);
-    if (src.size_bytes() < kWorthIt || needs_wide) return flat().allreduce(src, dst, op, members);
+    if (src.size_bytes() < kAllreduceWorthIt || needs_wide) return flat().allreduce(src, dst, op, members);
     const ReduceOp partial = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
     const std::vector<Arrival> local = on_node(members);
     HandOver hand_over(node_, worker_, local);
@@ -77,7 +77,7 @@ class TwoLevelCommunicator final : public Communicator {
 
   /// The root's rail carries it to one member of each node, piece by piece; the others copy from that one.
   void broadcast(Buffer src, Buffer dst, int root, const std::vector<Arrival>& members) override {
-    if (dst.size_bytes() < kWorthIt) return flat().broadcast(src, dst, root, members);
+    if (dst.size_bytes() < kBroadcastWorthIt) return flat().broadcast(src, dst, root, members);
     const int carrier = place_[static_cast<size_t>(root)], rail_root = node_index_[static_cast<size_t>(root)];
     const bool carries = my_place_ == carrier, is_root = members[static_cast<size_t>(root)].worker == worker_;
     const std::vector<Arrival> local = on_node(members);
@@ -90,7 +90,7 @@ class TwoLevelCommunicator final : public Communicator {
       StagedMoves staged{my_place_, node_, local, hand_over};
       return staged.broadcast(mine, dst, carrier);
     }
-    const int64_t most = kBroadcastPiece / dst.dtype.size_bytes();
+    const int64_t most = std::max(kBroadcastPiece / dst.dtype.size_bytes(), dst.count / kBroadcastPieces + 1);
     const char* theirs = carries ? nullptr : node_.peers->map(from.worker, source);
     uint64_t pieces = 0;
     for (int64_t begin = 0; begin < dst.count; begin += most) {
