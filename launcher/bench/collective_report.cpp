@@ -11,15 +11,19 @@
 namespace tutti::bench {
 namespace {
 
-std::map<int64_t, double> read(const std::string& path) try {
+std::map<int64_t, double> read(const std::string& path, const std::string& operation, int workers, const CollectiveOptions& o) try {
   std::ifstream file(path);
   if (!file) throw UsageError("can't be opened");
   std::map<int64_t, double> times;
   const auto report = nlohmann::json::parse(file);
+  const auto same = [&](const char* name, const auto& here) {
+    if (report.at(name) != here) throw UsageError(fmt::format("its {} is {}, here it is {}", name, report.at(name).dump(), nlohmann::json(here).dump()));
+  };
+  same("operation", operation), same("workers", workers), same("dtype", o.dtype), same("memory", o.memory), same("ccl", o.ccl), same("skew_us", o.skew_us);
   for (const auto& row : report.at("rows")) times[row.at("size").get<int64_t>()] = row.at("out_of_place").at("us").get<double>();
   return times;
 } catch (const std::exception& error) {
-  throw UsageError(fmt::format("--baseline {}: {}; expected what --format json wrote of the same collective", path, error.what()));
+  throw UsageError(fmt::format("--baseline {}: {}; expected what --format json wrote with the same options", path, error.what()));
 }
 
 double gigabytes_a_second(int64_t bytes, double us) { return static_cast<double>(bytes) / us * 1e-3; }
@@ -35,14 +39,14 @@ int64_t parse_size(const std::string& text) {
   }
   const std::string unit = text.substr(end);
   const double scale = unit == "G" ? 1 << 30 : unit == "M" ? 1 << 20 : unit == "K" ? 1 << 10 : unit.empty() || unit == "B" ? 1 : 0;
-  if (end == 0 || scale == 0 || value < 0 || value * scale > 1e15)
+  if (end == 0 || scale == 0 || !(value >= 0 && value * scale <= 1e15))
     throw UsageError(fmt::format("'{}' is no size; expected bytes, or a number with K, M or G", text));
   return static_cast<int64_t>(value * scale);
 }
 
 CollectiveReport::CollectiveReport(CollectiveOptions options, std::string operation, int workers)
     : options_(std::move(options)), operation_(std::move(operation)), workers_(workers) {
-  if (!options_.baseline.empty()) earlier_ = read(options_.baseline);
+  if (!options_.baseline.empty()) earlier_ = read(options_.baseline, operation_, workers_, options_);
   if (options_.format == "osu") fmt::print("# {} {} {}, {} workers\n# {:<12}{:>16}{:>16}\n", operation_, options_.dtype, options_.redop, workers_, "Size", "Avg Latency(us)", "MPI (us)");
   if (options_.format != "table") return;
   fmt::print("# {} workers, ccl {}, {} memory{}; each time: median of {} iterations, of the slowest member. x: how many times as fast as MPI\n",
@@ -66,7 +70,7 @@ void CollectiveReport::add(const CollectiveRow& row) {
 }
 
 void CollectiveReport::print(const CollectiveRow& row) const {
-  if (options_.format == "osu") fmt::print("{:<14}{:>16.2f}{:>16.2f}\n", row.size_bytes, row.ours.value_or(0), row.mpi.value_or(0));
+  if (options_.format == "osu") fmt::print("{:<14}{:>16.2f}{:>16}\n", row.size_bytes, row.ours.value_or(0), row.mpi ? fmt::format("{:.2f}", *row.mpi) : "-");
   if (options_.format != "table") return;
   const auto half = [&](std::optional<double> ours, std::optional<double> mpi, int64_t wrong) {
     if (!ours) return fmt::format("  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}", "-", "-", "-", "-", "-", "-");
@@ -101,7 +105,8 @@ bool CollectiveReport::finish() const {
       const auto half = [&](const char* name, std::optional<double> ours, std::optional<double> mpi, int64_t bad) {
         if (!ours) return;
         const double algbw = gigabytes_a_second(row.size_bytes, *ours);
-        entry[name] = {{"us", *ours}, {"algbw", algbw}, {"busbw", algbw * bus_factor()}, {"wrong", bad}};
+        entry[name] = {{"us", *ours}, {"algbw", algbw}, {"busbw", algbw * bus_factor()}};
+        if (options_.check) entry[name]["wrong"] = bad;
         if (mpi) entry[name].update({{"mpi_us", *mpi}, {"speedup", *mpi / *ours}});
       };
       half("out_of_place", row.ours, row.mpi, row.wrong);

@@ -10,7 +10,8 @@ namespace tutti::bench {
 
 /// Options as nccl-tests has them, and what they don't need.
 struct CollectiveOptions {
-  std::string least = "8", most = "64M", factor = "2";  ///< -b -e -f
+  std::string least = "8", most = "64M";                 ///< -b -e
+  double factor = 2;                                     ///< -f
   int iterations = 20, warm_ups = 5, check = 1;          ///< -n -w -c
   std::string dtype = "float32", redop = "sum";          ///< -d -o
   int root = 0;                                          ///< -r

@@ -1,16 +1,18 @@
 // Every iteration has fresh data, and every member checks its own dst, all of it. Small messages go several at a time, each with data
-// and a dst of its own. Ours and MPI's take turns.
+// and a dst of its own, which holds junk before. MPI's turn comes after ours.
 #include <fmt/format.h>
 #include <mpi.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <thread>
 
 #include "bench/bench.h"
 #include "bench/measure.h"
 #include "bench/pattern.h"
+#include "core/env.h"
 #include "tutti/interop/mpi.h"
 #include "tutti/tutti.h"
 
@@ -151,7 +153,11 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
     }
     for (int64_t i = -warm_ups; i < iterations; ++i) {
       const auto phase = [&](int64_t b) { return (i + warm_ups) * batch + b; };
-      for (int64_t b = 0; b < batch; ++b) member.fill(operands[static_cast<size_t>(b)].first, phase(b));
+      for (int64_t b = 0; b < batch; ++b) {
+        const auto& [src, dst] = operands[static_cast<size_t>(b)];
+        if (!in_place) std::memset(dst.data(), 0x55, static_cast<size_t>(dst.size_bytes()));
+        member.fill(src, phase(b));
+      }
       comm.barrier();
       MPI_Barrier(mpi);
       if (skew_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(skew_us)));
@@ -177,6 +183,8 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
 const bool registered = register_global_func("bench.collective", [](const std::string& operation, DType dtype, const std::string& redop, int64_t root, int64_t count, const Shape& how) {
   return measure({operation, dtype, parse_reduce_op(redop), static_cast<int>(root), count}, how.at(0), how.at(1), how.at(2) != 0, how.at(3) != 0, how.at(4));
 });
+
+const bool host_registered = register_global_func("bench.host", [] { return host_name(); });
 
 CollectiveRow figures_of(const DRef& result, const CollectiveOptions& o, int workers, int64_t count, DType dtype) {
   std::vector<Tensor> all;
@@ -209,12 +217,18 @@ CollectiveRow figures_of(const DRef& result, const CollectiveOptions& o, int wor
 int controller(const std::string& operation, const CollectiveOptions& o) {
   const int64_t least = parse_size(o.least), most = parse_size(o.most);
   const DType dtype = parse_dtype(o.dtype);
-  const double factor = std::stod(o.factor);
+  const double factor = o.factor;
   if (least < 1 || most < least || !(factor > 1)) throw UsageError(fmt::format("sizes from {} to {} by {}: expected 1 <= -b <= -e and -f above 1", o.least, o.most, o.factor));
   Session session = Session::create();
   const int workers = session.num_workers();
   if (o.root < 0 || o.root >= workers) throw UsageError(fmt::format("-r {}: expected a rank below {}", o.root, workers));
   if (operation == "sendrecv" && workers < 2) throw UsageError("sendrecv: expected at least 2 ranks; start it with mpirun -n 2");
+  if (o.skew_us > 0) {
+    const DRef host = session.get_global_func("bench.host")();
+    for (int w = 1; w < workers; ++w)
+      if (host.debug_get_from_remote(w).as<std::string>() != host.debug_get_from_remote(0).as<std::string>())
+        throw UsageError("--skew: workers are on several hosts, whose clocks differ; expected one host");
+  }
   session.init_ccl(o.ccl);
   CollectiveReport report(o, operation, workers);
   auto measure = session.get_global_func("bench.collective");
@@ -227,6 +241,7 @@ int controller(const std::string& operation, const CollectiveOptions& o) {
     const DRef result = measure(operation, dtype, o.redop, o.root, count, Shape{o.iterations, o.warm_ups, o.check, o.memory == "foreign", o.skew_us});
     report.add(figures_of(result, o, workers, count, dtype));
   }
+  if (last == 0) throw UsageError(fmt::format("no size from {} to {} gives each of {} workers an element of {}; raise -e", o.least, o.most, workers, o.dtype));
   return report.finish() ? 0 : 1;
 }
 

@@ -146,26 +146,39 @@ void reduce(ReduceOp op, DType dtype, std::span<const char* const> sources, std:
   if (!known) throw UsageError(fmt::format("{} can't be reduced", to_string(dtype)));
 }
 
+namespace {
+
+template <class T>
+T element(const void* data, int64_t i) {  // of any alignment
+  T v;
+  std::memcpy(&v, static_cast<const char*>(data) + i * static_cast<int64_t>(sizeof v), sizeof v);
+  return v;
+}
+template <class T>
+void set_element(void* data, int64_t i, T v) {
+  std::memcpy(static_cast<char*>(data) + i * static_cast<int64_t>(sizeof v), &v, sizeof v);
+}
+
+}  // namespace
+
 void divide(DType dtype, void* data, int64_t count, int n) {
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    T* elements = static_cast<T*>(data);
     for (int64_t i = 0; i < count; ++i) {
-      auto wide = load(elements[i]);
+      auto wide = load(element<T>(data, i));
       divide_by(&wide, 1, n);
-      elements[i] = store<T>(wide);
+      set_element(data, i, store<T>(wide));
     }
   });
 }
 
 void widen_all(DType dtype, const void* halves, float* wide, int64_t count) {
-  for (int64_t i = 0; i < count; ++i)
-    wide[i] = dtype == kFloat16 ? widen(static_cast<const Half*>(halves)[i]) : widen(static_cast<const BFloat*>(halves)[i]);
+  for (int64_t i = 0; i < count; ++i) wide[i] = dtype == kFloat16 ? widen(element<Half>(halves, i)) : widen(element<BFloat>(halves, i));
 }
 void narrow_all(DType dtype, const float* wide, void* halves, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
-    if (dtype == kFloat16) static_cast<Half*>(halves)[i] = narrow_half(wide[i]);
-    else static_cast<BFloat*>(halves)[i] = narrow_bfloat(wide[i]);
+    if (dtype == kFloat16) set_element(halves, i, narrow_half(wide[i]));
+    else set_element(halves, i, narrow_bfloat(wide[i]));
 }
 
 ReduceOp parse_reduce_op(std::string_view name) {

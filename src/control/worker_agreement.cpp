@@ -118,11 +118,13 @@ std::optional<Arrival> SegmentView::arrival(int worker) {
   return as_arrived(latest);
 }
 
-int SegmentView::line_of(int worker) {
-  ArrivalLine::Seen seen{};
-  for (int line = 0; line < Segment::kLines; ++line)
-    if (segment_.arrival_line(worker, line).read(seen) && seen.id() == *wanted_) return line;
-  throw TransportError(fmt::format("the arrival of worker {} is gone: its memory is damaged", worker));
+/// Leaders go by records, which are written before the lines: this one's may be on its way.
+int SegmentView::line_of(int worker, ArrivalLine::Seen& seen) {
+  for (;; yield_cpu()) {
+    for (int line = 0; line < Segment::kLines; ++line)
+      if (segment_.arrival_line(worker, line).read(seen) && seen.id() == *wanted_) return line;
+    segment_.check_not_abandoned();
+  }
 }
 
 std::vector<CollectiveId> SegmentView::joined(int worker) {
@@ -230,7 +232,6 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
     write(mine, Readers::kLeader);
     agree_across_nodes(mine);
   }
-  recorder_.agreed();
   return arrivals_;
 }
 
@@ -258,14 +259,17 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
       arrival = mine;
       continue;
     }
-    const int line = view.line_of(w);
-    if (ArrivalLine::Seen seen{}; line_is_enough && segment_.arrival_line(w, line).read(seen) && !seen.in_record) {
+    ArrivalLine::Seen seen{};
+    const int line = view.line_of(w, seen);
+    if (line_is_enough && !seen.in_record) {
       arrival.worker = w;
       arrival.step = seen.step;
       arrival.taken = seen.taken;
       arrival.counts.clear();
     } else {
-      arrival = view.arrival(w).value();
+      auto recorded = view.arrival(w);
+      if (!recorded) segment_.check_not_abandoned();
+      arrival = std::move(recorded).value();
     }
     arrival.is_eager = mine.is_eager;
     if (mine.is_eager) arrival.eager = {segment_.eager(w, line), kEagerBytes};
@@ -273,6 +277,7 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
     takers_[line_].emplace_back(w, arrival.taken + 1);
     seen_taken_[static_cast<size_t>(w)] = arrival.taken;
   }
+  recorder_.agreed();  // before others may go on: they must not see us wait
   takes_at_end_ = mine.is_eager;
   if (takes_at_end_) return;
   if (has_part_of_all_) {
@@ -379,15 +384,15 @@ void WorkerAgreement::agree_across_nodes(Arrival& mine) {
       arrival.dst = mine.dst;
       arrival.step = mine.step;
     } else if (segment_.has(arrival.worker)) {
-      const int line = view.line_of(arrival.worker);
       ArrivalLine::Seen seen{};
-      segment_.arrival_line(arrival.worker, line).read(seen);
+      const int line = view.line_of(arrival.worker, seen);
       arrival.step = seen.step;
       get_operands(segment_.slot(arrival.worker).operands[line], arrival);
       takers_[line_].emplace_back(arrival.worker, seen.taken + 1);
       seen_taken_[static_cast<size_t>(arrival.worker)] = seen.taken;
     }
   }
+  recorder_.agreed();
   take();
 }
 

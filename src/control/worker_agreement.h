@@ -80,7 +80,7 @@ class SegmentView final : public MemberView {
   std::optional<Arrival> arrival(int worker) override;
   bool finished(int worker, uint64_t seq) override;
   std::optional<Origin> failure_at(int worker, uint64_t seq) override;
-  int line_of(int worker);  ///< that the wanted arrival stands in
+  int line_of(int worker, ArrivalLine::Seen& seen);  ///< that the wanted arrival stands in, of one who has arrived.  @throws TransportError
   std::vector<CollectiveId> joined(int worker);  ///< what its lines say, of which it may have left some
 
  private:

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,6 +14,7 @@
 
 #include "core/env.h"
 #include "core/log.h"
+#include "tutti/error.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -35,12 +38,19 @@ Arena& Arena::here() {
   return *arena;
 }
 
-Arena::Arena() : enabled_(env_int("TUTTI_ARENA", 1, 0, 1) == 1), next_id_(std::random_device{}()) {}
+Arena::Arena() : enabled_(env_int("TUTTI_ARENA", 1, 0, 1) == 1 && ::sysconf(_SC_PAGESIZE) <= static_cast<long>(kLeast)), next_id_(std::random_device{}()) {}
+
+/// Memory that is populated at once must be there: more than the machine has is for other memory to refuse, or to promise.
+bool Arena::can_hold(size_t size_bytes) const {
+  rlimit files{};
+  const bool limited = ::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur != RLIM_INFINITY && size_bytes > files.rlim_cur;  // beyond: a signal
+  return !limited && size_bytes / static_cast<size_t>(::sysconf(_SC_PAGESIZE)) < static_cast<size_t>(::sysconf(_SC_PHYS_PAGES));
+}
 
 void* Arena::allocate(size_t size_bytes) noexcept try {
   if (size_bytes < kLeast || !enabled_) return nullptr;
   const size_t order = std::bit_width((size_bytes - 1) / kLeast);
-  if (order >= kOrders) return nullptr;
+  if (order >= kOrders || !can_hold(size_of(order))) return nullptr;
   const std::lock_guard lock(mutex_);
   std::byte* block = take(order);
   if (!block && add_extent(order)) block = take(order);
@@ -49,14 +59,17 @@ void* Arena::allocate(size_t size_bytes) noexcept try {
   const size_t first = static_cast<size_t>(block - extent.memory.data()) / kLeast;
   cached_bytes_ -= count_populated(extent, first, size_t{1} << order) * kLeast;
   if (!populate(extent, first, (size_bytes + kLeast - 1) / kLeast)) {
-    log(LogLevel::kInfo, "no {} bytes of memory that peers can map ({}); other memory is used", size_bytes, std::strerror(errno));
+    log(warned_ ? LogLevel::kInfo : LogLevel::kWarn, "no {} bytes of memory that peers can map ({}); other memory is used, which collectives are slower on",
+        size_bytes, std::strerror(errno));
+    warned_ = true;
     give_back(extent, block, order);
     return nullptr;
   }
   extent.orders[first] = static_cast<int8_t>(order);
   return block;
 } catch (const std::exception& error) {
-  log(LogLevel::kInfo, "no memory that peers can map ({}); other memory is used", error.what());
+  log(warned_ ? LogLevel::kInfo : LogLevel::kWarn, "no memory that peers can map ({}); other memory is used, which collectives are slower on", error.what());
+  warned_ = true;
   return nullptr;
 }
 
@@ -108,9 +121,14 @@ std::byte* Arena::take(size_t order) {
 
 /// Each as large as all before together: their number, and that of their file descriptors, stays small. What nobody touches costs nothing.
 bool Arena::add_extent(size_t order) {
-  const size_t size = std::max({kExtent, size_of(order), std::bit_floor(total_bytes_ + 1)});
+  const size_t least = std::max(kExtent, size_of(order));
+  size_t size = std::max(least, std::bit_floor(total_bytes_ + 1));
   auto extent = std::make_unique<Extent>();
-  extent->memory = SharedMemory::create(size);
+  if (size > least && can_hold(size)) try {
+      extent->memory = SharedMemory::create(size);
+    } catch (const SystemError&) {  // a limit of address space, say
+    }
+  if (!extent->memory.data()) extent->memory = SharedMemory::create(size = least);
   extent->id = next_id_++;
   extent->orders.assign(size / kLeast, -1);
   extent->populated.assign(size / kLeast, false);
@@ -134,12 +152,21 @@ bool Arena::populate(Extent& extent, size_t first, size_t units) {
     if (!extent.populated[at]) {
       std::byte* begin = extent.memory.data() + at * kLeast;
       const size_t size = (end - at) * kLeast;
-      int failed = 0;
-      do failed = ::madvise(begin, size, MADV_POPULATE_WRITE);
-      while (failed != 0 && (errno == EINTR || errno == EAGAIN));
+      const auto insist = [](auto call) {
+        int failed = 0;
+        do failed = call();
+        while (failed != 0 && (errno == EINTR || errno == EAGAIN));
+        return failed;
+      };
+      int failed = insist([&] { return ::madvise(begin, size, MADV_POPULATE_WRITE); });
       if (failed != 0 && errno == EINVAL)  // before Linux 5.14
-        failed = ::fallocate(extent.memory.fd(), 0, begin - extent.memory.data(), static_cast<off_t>(size));
-      if (failed != 0) return false;
+        failed = insist([&] { return ::fallocate(extent.memory.fd(), 0, begin - extent.memory.data(), static_cast<off_t>(size)); });
+      if (failed != 0) {
+        const int why = errno;
+        remove(begin, size);  // what it got
+        errno = why;
+        return false;
+      }
       std::fill(extent.populated.begin() + static_cast<ptrdiff_t>(at), extent.populated.begin() + static_cast<ptrdiff_t>(end), true);
     }
     at = end;
@@ -147,12 +174,14 @@ bool Arena::populate(Extent& extent, size_t first, size_t units) {
   return true;
 }
 
+/// madvise and not fallocate: libraries that remember registered memory (Open MPI's and UCX's for InfiniBand) hook it.
+bool Arena::remove(std::byte* begin, size_t size_bytes) { return ::madvise(begin, size_bytes, MADV_REMOVE) == 0; }
+
 void Arena::give_back(Extent& extent, std::byte* block, size_t order) {
   std::byte* begin = extent.memory.data();
   const size_t first = static_cast<size_t>(block - begin) / kLeast, units = size_t{1} << order;
   const size_t populated = count_populated(extent, first, units) * kLeast;
-  if (cached_bytes_ + populated > kMostCached &&
-      ::fallocate(extent.memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block - begin, static_cast<off_t>(size_of(order))) == 0)
+  if (cached_bytes_ + populated > kMostCached && remove(block, size_of(order)))
     std::fill_n(extent.populated.begin() + static_cast<ptrdiff_t>(first), units, false);
   else
     cached_bytes_ += populated;

@@ -25,7 +25,7 @@ class Arena {
   /// Where a block lies, as peers need it.
   struct Place {
     int fd = -1;
-    uint64_t extent = 0;  ///< no other extent of this machine has this number
+    uint64_t extent = 0;  ///< with its process names the extent: numbers are not used again
     uint64_t offset = 0;
   };
 
@@ -50,12 +50,14 @@ class Arena {
   std::byte* take(size_t order);
   bool add_extent(size_t order);
   bool populate(Extent& extent, size_t first, size_t units);
+  bool remove(std::byte* begin, size_t size_bytes);
   size_t count_populated(const Extent& extent, size_t first, size_t units) const;
   void give_back(Extent& extent, std::byte* block, size_t order);
+  bool can_hold(size_t size_bytes) const;
   static size_t size_of(size_t order) { return kLeast << order; }
 
   std::mutex mutex_;
-  bool enabled_ = true;
+  bool enabled_ = true, warned_ = false;
   uint64_t next_id_ = 0;
   size_t total_bytes_ = 0, cached_bytes_ = 0;
   std::vector<std::unique_ptr<Extent>> extents_;

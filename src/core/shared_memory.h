@@ -24,6 +24,7 @@ class SharedMemory {
   std::byte* data() const { return static_cast<std::byte*>(mapping_.get().address); }
   size_t size_bytes() const { return mapping_.get().size_bytes; }
   int fd() const { return fd_.get(); }
+  void close_fd() { fd_.reset(); }  ///< the mapping stays
 
  private:
   Fd fd_;

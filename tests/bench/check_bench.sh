@@ -15,10 +15,11 @@ assert report["schema"] == "tutti.bench-collective/1" and report["operation"] ==
 assert len(report["rows"]) >= 3 and all(row["out_of_place"]["wrong"] == 0 and row["out_of_place"]["us"] > 0 for row in report["rows"]), report
 PY
   done
-  timeout 60 "$mpirun" -n 2 "$tutti" bench "$operation" -b 8 -e 8K -f 50 -n 2 --baseline "$out" | grep "baseline" >/dev/null
+  timeout 60 "$mpirun" -n 2 "$tutti" bench "$operation" -b 8 -e 8K -f 50 -n 2 --memory foreign --baseline "$out" | grep "baseline" >/dev/null
 done
 timeout 60 "$mpirun" -n 3 "$tutti" bench allreduce -b 8 -e 64K -f 20 -n 3 -d bfloat16 -o avg --skew 100 | grep "wrong values: 0" >/dev/null
 timeout 60 "$mpirun" -n 2 "$tutti" bench broadcast -b 8 -e 1K -f 20 -n 3 -r 1 --format osu | grep "Avg Latency" >/dev/null
+if timeout 60 "$mpirun" -n 2 "$tutti" bench sendrecv -b 8 -e 8K -f 50 -n 2 --baseline "$out" >/dev/null 2>&1; then echo "a baseline with other options was taken"; exit 1; fi
 if timeout 60 "$mpirun" -n 2 "$tutti" bench broadcast -r 2 -e 8 >"$out" 2>&1; then echo "-r 2 of 2 ranks was taken"; exit 1; fi
 grep "expected a rank below 2" "$out" >/dev/null
 if timeout 60 "$mpirun" -n 2 "$tutti" bench allreduce -b 1K -e 8 >"$out" 2>&1; then echo "-e below -b was taken"; exit 1; fi

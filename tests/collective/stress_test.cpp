@@ -1,5 +1,5 @@
-// Random collectives on random parts of the workers: sizes around every limit (small messages, arenas, staging memory, caches), dtypes,
-// operations, memory of tutti's and foreign, in place and not, at any offset; in between the controller's own collectives on registers
+// Random collectives on random parts of the workers: sizes around the limits (small messages, arenas, staging memory), dtypes,
+// operations, memory of tutti's and foreign, in place and not, with offsets; in between the controller's own collectives on registers
 // that it drops. Every element of every dst is checked. TUTTI_TEST_SECONDS: how long; TUTTI_TEST_SEED.
 #include <gtest/gtest.h>
 

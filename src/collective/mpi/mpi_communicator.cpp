@@ -56,8 +56,9 @@ class MpiCommunicator final : public Communicator {
     MpiElement element(src.dtype);
     if (dst.count <= max_count_) {
       const int n = static_cast<int>(src.count);
-      const bool in_place = src.data == dst.at(rank_ * src.count);
-      check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : src.data, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Allgather");
+      // in place on all members or on none
+      if (src.data != dst.at(rank_ * src.count)) copy(dst, rank_ * src.count, src, 0, src.count);
+      check_mpi(MPI_Allgather(MPI_IN_PLACE, n, element.type(), dst.data, n, element.type(), comm_.get()), "MPI_Allgather");
       return;
     }
     copy(dst, rank_ * src.count, src, 0, src.count);

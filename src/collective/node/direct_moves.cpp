@@ -20,73 +20,88 @@ int64_t cut(int64_t bytes, int64_t i, int64_t of) { return i == of ? bytes : byt
 
 }  // namespace
 
+char* DirectMoves::src_of(int64_t r, int64_t begin, int64_t bytes) const {
+  const Arrival& member = members[static_cast<size_t>(r)];
+  return r == rank ? static_cast<char*>(src.data) + begin : node.peers->map(member.worker, member.src, begin, bytes);
+}
+char* DirectMoves::dst_of(int64_t r, int64_t begin, int64_t bytes) const {
+  const Arrival& member = members[static_cast<size_t>(r)];
+  return r == rank ? static_cast<char*>(dst.data) + begin : node.peers->map(member.worker, member.dst, begin, bytes);
+}
+bool DirectMoves::is_in_place(int64_t r) const {
+  const Arrival& a = members[static_cast<size_t>(r)];
+  return a.src.where == a.dst.where && a.src.extent == a.dst.extent && a.src.offset == a.dst.offset;
+}
+
 /// Everyone reduces one slice, and stores it into everyone's dst.
-void DirectMoves::allreduce(ReduceOp op, int64_t count) {
-  const int64_t total = bytes(count), begin = cut(total, rank, size()), end = cut(total, rank + 1, size());
-  const bool in_place = std::equal(src.begin(), src.end(), dst.begin());
+void DirectMoves::allreduce(ReduceOp op) {
+  const int64_t total = dst.size_bytes(), begin = cut(total, rank, size()), bytes = cut(total, rank + 1, size()) - begin;
+  bool in_place = true;
   std::vector<const char*> from;
   std::vector<char*> to;
-  for (size_t r = 0; r < src.size(); ++r) {
-    from.push_back(src[r] + begin);
-    to.push_back(dst[(r + static_cast<size_t>(rank)) % dst.size()] + begin);
+  for (int64_t r = 0; r < size(); ++r) {
+    in_place &= is_in_place(r);
+    from.push_back(src_of(r, begin, bytes));
+    to.push_back(dst_of((r + rank) % size(), begin, bytes));
   }
-  reduce(op, dtype, from, to, (end - begin) / dtype.size_bytes(),
-         total >= kTooLargeForCaches && !in_place ? Stores::kStreamed : Stores::kCached);
+  reduce(op, dst.dtype, from, to, bytes / dst.dtype.size_bytes(), total >= kTooLargeForCaches && !in_place ? Stores::kStreamed : Stores::kCached);
   hand_over();
 }
 
-void DirectMoves::reduce_scatter(ReduceOp op, int64_t part) {
+void DirectMoves::reduce_scatter(ReduceOp op) {
+  const int64_t bytes = dst.size_bytes();
   std::vector<const char*> from;
-  for (char* s : src) from.push_back(s + rank * bytes(part));
-  char* const to[] = {dst[static_cast<size_t>(rank)]};
-  reduce(op, dtype, from, to, part, bytes(part) >= kTooLargeForCaches ? Stores::kStreamed : Stores::kCached);
+  for (int64_t r = 0; r < size(); ++r) from.push_back(src_of(r, rank * bytes, bytes));
+  char* const to[] = {dst.at(0)};
+  reduce(op, dst.dtype, from, to, dst.count, bytes >= kTooLargeForCaches ? Stores::kStreamed : Stores::kCached);
   hand_over();
 }
 
-void DirectMoves::allgather(int64_t part) {
-  char* to = dst[static_cast<size_t>(rank)];
+void DirectMoves::allgather() {
+  const int64_t bytes = src.size_bytes();
   for (int64_t i = 0; i < size(); ++i) {
     const int64_t r = (rank + i) % size();  // not all from the same one at a time
-    copy(to + r * bytes(part), src[static_cast<size_t>(r)], bytes(part));
+    copy(dst_of(rank, r * bytes, bytes), src_of(r, 0, bytes), bytes);
   }
   hand_over();
 }
 
 /// A root that has nothing to copy for itself brings everyone the last part.
-void DirectMoves::broadcast(int root, int64_t count, bool reaches_all) {
-  const char* from = src[static_cast<size_t>(root)];
-  const bool root_helps = reaches_all && dst[static_cast<size_t>(root)] == from;
-  const int64_t pulled = root_helps ? cut(bytes(count), size() - 1, size()) : bytes(count);
+void DirectMoves::broadcast(int root, bool reaches_all) {
+  const int64_t total = dst.size_bytes();
+  const bool root_helps = reaches_all && is_in_place(root);
+  const int64_t pulled = root_helps ? cut(total, size() - 1, size()) : total;
   if (rank != root || !root_helps)
-    copy(dst[static_cast<size_t>(rank)], from, pulled);
+    copy(dst.at(0), src_of(root, 0, pulled), pulled);
   else
-    for (char* to : dst) copy(to + pulled, from + pulled, bytes(count) - pulled);
+    for (int64_t r = 0; r < size(); ++r) copy(dst_of(r, pulled, total - pulled), src_of(root, pulled, total - pulled), total - pulled);
   hand_over();
 }
 
 void DirectMoves::scatter(int root, const std::vector<int64_t>& counts) {
   const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
-  copy(dst[static_cast<size_t>(rank)], src[static_cast<size_t>(root)] + bytes(before), bytes(counts[static_cast<size_t>(rank)]));
+  copy(dst.at(0), src_of(root, before * dst.dtype.size_bytes(), dst.size_bytes()), dst.size_bytes());
   hand_over();
 }
 
 void DirectMoves::gather(int root, const std::vector<int64_t>& counts) {
   const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
-  copy(dst[static_cast<size_t>(root)] + bytes(before), src[static_cast<size_t>(rank)], bytes(counts[static_cast<size_t>(rank)]));
+  copy(dst_of(root, before * src.dtype.size_bytes(), src.size_bytes()), src.at(0), src.size_bytes());
   hand_over();
 }
 
-void DirectMoves::all_to_all(int64_t part) {
+void DirectMoves::all_to_all() {
+  const int64_t bytes = src.size_bytes() / size();
   for (int64_t i = 0; i < size(); ++i) {
     const int64_t r = (rank + i) % size();
-    copy(dst[static_cast<size_t>(rank)] + r * bytes(part), src[static_cast<size_t>(r)] + rank * bytes(part), bytes(part));
+    copy(dst_of(rank, r * bytes, bytes), src_of(r, rank * bytes, bytes), bytes);
   }
   hand_over();
 }
 
-void DirectMoves::send_recv(int64_t count) {
-  const int64_t begin = cut(bytes(count), rank, 2), end = cut(bytes(count), rank + 1, 2);
-  copy(dst[1] + begin, src[0] + begin, end - begin);
+void DirectMoves::send_recv() {
+  const int64_t total = (rank == 0 ? src : dst).size_bytes(), begin = cut(total, rank, 2), bytes = cut(total, rank + 1, 2) - begin;
+  copy(dst_of(1, begin, bytes), src_of(0, begin, bytes), bytes);
   hand_over();
 }
 

@@ -2,28 +2,32 @@
 #pragma once
 
 #include "collective/node/hand_over.h"
+#include "collective/node/peer_memory.h"
 
 namespace tutti {
 
-/// One collective, as one member sees it. Pointers by rank; null: not needed, or out of reach.
+/// One collective, as one member sees it. Same contract as Communicator; the operands that are used are in reach.
 struct DirectMoves {
   int rank = 0;
-  DType dtype{};
-  std::vector<char*> src, dst;
+  Buffer src, dst;  // ours
+  const NodePlane& node;
+  const std::vector<Arrival>& members;
   HandOver& hand_over;
 
-  void allreduce(ReduceOp op, int64_t count);
-  void reduce_scatter(ReduceOp op, int64_t part);  // parts: elements of each member
-  void allgather(int64_t part);
-  void broadcast(int root, int64_t count, bool reaches_all);
+  void allreduce(ReduceOp op);
+  void reduce_scatter(ReduceOp op);
+  void allgather();
+  void broadcast(int root, bool reaches_all);
   void scatter(int root, const std::vector<int64_t>& counts);
   void gather(int root, const std::vector<int64_t>& counts);
-  void all_to_all(int64_t part);
-  void send_recv(int64_t count);  // rank 0 sends to rank 1
+  void all_to_all();
+  void send_recv();  // rank 0 sends to rank 1
 
  private:
-  int64_t size() const { return static_cast<int64_t>(src.size()); }
-  int64_t bytes(int64_t elements) const { return elements * dtype.size_bytes(); }
+  int64_t size() const { return std::ssize(members); }
+  bool is_in_place(int64_t r) const;
+  char* src_of(int64_t r, int64_t begin, int64_t bytes) const;  ///< byte `begin` of a member's src, of which so many are used
+  char* dst_of(int64_t r, int64_t begin, int64_t bytes) const;
 };
 
 }  // namespace tutti

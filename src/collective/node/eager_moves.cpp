@@ -14,8 +14,8 @@ void reduce_at(Buffer dst, ReduceOp op, int64_t first, const std::vector<Arrival
   constexpr size_t kOften = 16;
   const char* few[kOften];
   std::vector<const char*> many;
-  std::span<const char*> sources(few, members.size());
-  if (members.size() > kOften) many.resize(members.size()), sources = many;
+  if (members.size() > kOften) many.resize(members.size());
+  const std::span<const char*> sources = many.empty() ? std::span(few, members.size()) : std::span(many);
   for (size_t r = 0; r < members.size(); ++r) sources[r] = data_of(members[r]) + first * dst.dtype.size_bytes();
   char* const to[] = {dst.at(0)};
   reduce(op, dst.dtype, sources, to, dst.count);

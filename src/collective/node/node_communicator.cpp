@@ -5,7 +5,6 @@
 
 #include "collective/node/direct_moves.h"
 #include "collective/node/eager_moves.h"
-#include "collective/node/peer_memory.h"
 #include "collective/node/staged_moves.h"
 
 namespace tutti {
@@ -20,26 +19,26 @@ class NodeCommunicator final : public Communicator {
   void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_allreduce(dst, op, members);
     move(members, src, dst, reaches_src(members) && reaches_dst(members),
-         [&](DirectMoves& direct) { direct.allreduce(op, dst.count); }, [&](StagedMoves& staged) { staged.allreduce(src, dst, op); });
+         [&](DirectMoves& direct) { direct.allreduce(op); }, [&](StagedMoves& staged) { staged.allreduce(src, dst, op); });
   }
 
   void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_reduce_scatter(dst, op, rank_, members);
     move(members, src, dst, reaches_src(members),
-         [&](DirectMoves& direct) { direct.reduce_scatter(op, dst.count); }, [&](StagedMoves& staged) { staged.reduce_scatter(src, dst, op); });
+         [&](DirectMoves& direct) { direct.reduce_scatter(op); }, [&](StagedMoves& staged) { staged.reduce_scatter(src, dst, op); });
   }
 
   void allgather(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_allgather(dst, members);
     move(members, src, dst, reaches_src(members),
-         [&](DirectMoves& direct) { direct.allgather(src.count); }, [&](StagedMoves& staged) { staged.allgather(src, dst); });
+         [&](DirectMoves& direct) { direct.allgather(); }, [&](StagedMoves& staged) { staged.allgather(src, dst); });
   }
 
   void broadcast(Buffer src, Buffer dst, int root, const std::vector<Arrival>& members) override {
     const Arrival& from = members[static_cast<size_t>(root)];
     if (members[0].is_eager) return eager_copy(dst, from);
     move(members, src, dst, reaches(from.src),
-         [&](DirectMoves& direct) { direct.broadcast(root, dst.count, reaches_dst(members)); }, [&](StagedMoves& staged) { staged.broadcast(src, dst, root); });
+         [&](DirectMoves& direct) { direct.broadcast(root, reaches_dst(members)); }, [&](StagedMoves& staged) { staged.broadcast(src, dst, root); });
   }
 
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
@@ -55,7 +54,7 @@ class NodeCommunicator final : public Communicator {
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_all_to_all(dst, rank_, members);
     move(members, src, dst, reaches_src(members),
-         [&](DirectMoves& direct) { direct.all_to_all(src.count / std::ssize(members)); }, [&](StagedMoves& staged) { staged.all_to_all(src, dst); });
+         [&](DirectMoves& direct) { direct.all_to_all(); }, [&](StagedMoves& staged) { staged.all_to_all(src, dst); });
   }
 
   void send(Buffer src, int /*to*/, const std::vector<Arrival>& pair) override { send_recv(src, {}, pair); }
@@ -65,7 +64,7 @@ class NodeCommunicator final : public Communicator {
   void send_recv(Buffer src, Buffer dst, const std::vector<Arrival>& pair) {
     if (!pair[0].is_eager)
       move(pair, src, dst, reaches(pair[0].src) && reaches(pair[1].dst),
-           [&](DirectMoves& direct) { direct.send_recv(src.data ? src.count : dst.count); }, [&](StagedMoves& staged) { staged.send_recv(src, dst); });
+           [&](DirectMoves& direct) { direct.send_recv(); }, [&](StagedMoves& staged) { staged.send_recv(src, dst); });
     else if (dst.data)
       eager_copy(dst, pair[0]);
   }
@@ -85,16 +84,8 @@ class NodeCommunicator final : public Communicator {
       StagedMoves moves{rank_, node_, members, hand_over};
       return staged(moves);
     }
-    DirectMoves moves{rank_, src.data ? src.dtype : dst.dtype, {}, {}, hand_over};
-    for (size_t r = 0; r < members.size(); ++r) {
-      const bool is_mine = members[r].worker == worker_;
-      moves.src.push_back(is_mine ? src.at(0) : pointer(members[r], members[r].src));
-      moves.dst.push_back(is_mine ? dst.at(0) : pointer(members[r], members[r].dst));
-    }
+    DirectMoves moves{rank_, src, dst, node_, members, hand_over};
     direct(moves);
-  }
-  char* pointer(const Arrival& member, const Operand& operand) {
-    return reaches(operand) ? node_.peers->map(member.worker, operand) : nullptr;
   }
 
   const NodePlane& node_;

@@ -26,29 +26,32 @@ Operand operand_of(Buffer buffer, const NodePlane& node) {
   return {.where = Operand::Where::kArena, .fd = place->fd, .extent = place->extent, .offset = place->offset, .size_bytes = size};
 }
 
-char* PeerMemory::map(int worker, const Operand& operand) {
-  if (operand.where == Operand::Where::kHere) return reinterpret_cast<char*>(operand.offset);
+char* PeerMemory::map(int worker, const Operand& operand, int64_t begin, int64_t size_bytes) {
+  if (operand.where == Operand::Where::kHere) return reinterpret_cast<char*>(operand.offset) + begin;
   const auto [it, is_new] = extents_.try_emplace({worker, operand.extent});
   Extent& extent = it->second;
   if (is_new) try {
-    extent.memory = SharedMemory::open(pid_(worker), operand.fd);
-    extent.touched.assign(extent.memory.size_bytes() / kPiece, false);
-  } catch (...) {
-    extents_.erase(it);
-    throw;
+      extent.memory = SharedMemory::open(pid_(worker), operand.fd);
+      extent.memory.close_fd();  // they would be many
+      ::madvise(extent.memory.data(), extent.memory.size_bytes(), MADV_DONTDUMP);  // its owner's core has it
+      extent.touched.assign(extent.memory.size_bytes() / kPiece, false);
+    } catch (const std::exception& error) {
+      extents_.erase(it);
+      throw SystemError(fmt::format("the memory of worker {}'s tensors can't be mapped: {}; raise the limit (ulimit -n, -v), or set TUTTI_ARENA=0", worker, error.what()));
+    }
+  const size_t first = operand.offset + static_cast<uint64_t>(begin), end = first + static_cast<uint64_t>(size_bytes);
+  if (end < first || end > extent.memory.size_bytes())
+    throw SystemError(fmt::format("worker {} says that its operand lies at {} to {}, expected inside of its {} bytes; do all ranks run the same version of tutti?", worker, first,
+                                  end, extent.memory.size_bytes()));
+  // what is new all at once: faster than a fault for each page
+  for (size_t at = first / kPiece; at < (end + kPiece - 1) / kPiece; ++at) {
+    if (extent.touched[at]) continue;
+    size_t last = at;
+    while (last < (end + kPiece - 1) / kPiece && !extent.touched[last]) extent.touched[last++] = true;
+    ::madvise(extent.memory.data() + at * kPiece, (last - at) * kPiece, MADV_POPULATE_WRITE);
+    at = last;
   }
-  const uint64_t size = operand.size_bytes;
-  if (operand.offset > extent.memory.size_bytes() || size > extent.memory.size_bytes() - operand.offset)
-    throw SystemError(fmt::format("worker {} says its operand lies at {} of {} bytes", worker, operand.offset, extent.memory.size_bytes()));
-  // all at once is faster than a fault for each page
-  const size_t begin = operand.offset / kPiece, end = (operand.offset + size + kPiece - 1) / kPiece;
-  size_t first = begin;
-  while (first < end && extent.touched[first]) ++first;
-  if (first < end) {
-    ::madvise(extent.memory.data() + first * kPiece, (end - first) * kPiece, MADV_POPULATE_WRITE);
-    std::fill(extent.touched.begin() + static_cast<ptrdiff_t>(first), extent.touched.begin() + static_cast<ptrdiff_t>(end), true);
-  }
-  return reinterpret_cast<char*>(extent.memory.data()) + operand.offset;
+  return reinterpret_cast<char*>(extent.memory.data()) + first;
 }
 
 }  // namespace tutti

@@ -18,9 +18,10 @@ Operand operand_of(Buffer buffer, const NodePlane& node);
 class PeerMemory {
  public:
   explicit PeerMemory(std::function<pid_t(int worker)> pid) : pid_(std::move(pid)) {}
-  /// @param operand  reachable, of that worker
+  /// Byte `begin` of an operand of that worker; so many bytes from there on are about to be used.
+  /// @param operand  reachable
   /// @throws SystemError  it can't be mapped
-  char* map(int worker, const Operand& operand);
+  char* map(int worker, const Operand& operand, int64_t begin, int64_t size_bytes);
 
  private:
   struct Extent {

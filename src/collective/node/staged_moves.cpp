@@ -13,6 +13,13 @@ void copy(char* to, const char* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
+/// What is only moved goes by bytes: an element may be larger than a piece.
+Buffer as_bytes(Buffer b) { return {b.data, b.size_bytes(), kUInt8}; }
+std::vector<int64_t> as_bytes(std::vector<int64_t> counts, DType dtype) {
+  for (int64_t& n : counts) n *= dtype.size_bytes();
+  return counts;
+}
+
 }  // namespace
 
 /// publish(begin, n, at) writes elements begin.. of a piece into our staging memory from byte `at` on; take(begin, n, at) reads them in
@@ -72,7 +79,8 @@ void StagedMoves::reduce_scatter(Buffer src, Buffer dst, ReduceOp op) {
 }
 
 void StagedMoves::allgather(Buffer src, Buffer dst) {
-  const int64_t item = src.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2;
+  src = as_bytes(src), dst = as_bytes(dst);
+  const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
   in_turns(src.count, half / item, half,
            [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, src.at(begin), n * item); },
            [&](int64_t begin, int64_t n, int64_t at) {
@@ -81,7 +89,8 @@ void StagedMoves::allgather(Buffer src, Buffer dst) {
 }
 
 void StagedMoves::broadcast(Buffer src, Buffer dst, int root) {
-  const int64_t item = dst.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2;
+  src = as_bytes(src), dst = as_bytes(dst);
+  const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
   in_turns(dst.count, half / item, half,
            [&](int64_t begin, int64_t n, int64_t at) {
              if (rank == root) copy(staging(rank) + at, src.at(begin), n * item);
@@ -91,8 +100,10 @@ void StagedMoves::broadcast(Buffer src, Buffer dst, int root) {
            });
 }
 
-void StagedMoves::scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts) {
-  const int64_t item = dst.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / item / size();
+void StagedMoves::scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& element_counts) {
+  const std::vector<int64_t> counts = as_bytes(element_counts, dst.dtype);
+  src = as_bytes(src), dst = as_bytes(dst);
+  const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / item / size();
   in_turns(*std::max_element(counts.begin(), counts.end()), most, half,
            [&](int64_t begin, int64_t n, int64_t at) {
              if (rank != root) return;
@@ -104,8 +115,10 @@ void StagedMoves::scatter(Buffer src, Buffer dst, int root, const std::vector<in
            });
 }
 
-void StagedMoves::gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts) {
-  const int64_t item = src.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2;
+void StagedMoves::gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& element_counts) {
+  const std::vector<int64_t> counts = as_bytes(element_counts, src.dtype);
+  src = as_bytes(src), dst = as_bytes(dst);
+  const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
   in_turns(*std::max_element(counts.begin(), counts.end()), half / item, half,
            [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, src.at(begin), std::min(n, src.count - begin) * item); },
            [&](int64_t begin, int64_t n, int64_t at) {
@@ -116,7 +129,8 @@ void StagedMoves::gather(Buffer src, Buffer dst, int root, const std::vector<int
 }
 
 void StagedMoves::all_to_all(Buffer src, Buffer dst) {
-  const int64_t item = src.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / item / size();
+  src = as_bytes(src), dst = as_bytes(dst);
+  const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / item / size();
   const int64_t part = src.count / size();
   in_turns(part, most, half,
            [&](int64_t begin, int64_t n, int64_t at) {
@@ -141,8 +155,9 @@ void StagedMoves::exchange(Buffer dst, const std::function<int64_t(int64_t)>& cu
 }
 
 void StagedMoves::send_recv(Buffer src, Buffer dst) {
+  src = as_bytes(src), dst = as_bytes(dst);
   const Buffer mine = rank == 0 ? src : dst;
-  const int64_t item = mine.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2;
+  const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
   in_turns(mine.count, half / item, half,
            [&](int64_t begin, int64_t n, int64_t at) {
              if (rank == 0) copy(staging(0) + at, src.at(begin), n * item);

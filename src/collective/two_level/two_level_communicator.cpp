@@ -61,7 +61,7 @@ class TwoLevelCommunicator final : public Communicator {
     const Buffer slice{dst.at(begin), count, dst.dtype};
     if (in_reach) {
       std::vector<const char*> from;
-      for (const Arrival& a : local) from.push_back((a.worker == worker_ ? src.at(0) : node_.peers->map(a.worker, a.src)) + begin * src.dtype.size_bytes());
+      for (const Arrival& a : local) from.push_back(a.worker == worker_ ? src.at(begin) : node_.peers->map(a.worker, a.src, begin * src.dtype.size_bytes(), slice.size_bytes()));
       char* const to[] = {slice.at(0)};
       reduce(partial, src.dtype, from, to, count);
     } else {
@@ -71,7 +71,7 @@ class TwoLevelCommunicator final : public Communicator {
     if (op == ReduceOp::kAvg) divide(dst.dtype, slice.data, count, static_cast<int>(members.size()));
     if (!in_reach) return staged.exchange(dst, cut);
     for (const Arrival& a : local)
-      if (a.worker != worker_) copy(node_.peers->map(a.worker, a.dst) + begin * dst.dtype.size_bytes(), slice.at(0), slice.size_bytes());
+      if (a.worker != worker_) copy(node_.peers->map(a.worker, a.dst, begin * dst.dtype.size_bytes(), slice.size_bytes()), slice.at(0), slice.size_bytes());
     hand_over();
   }
 
@@ -85,13 +85,9 @@ class TwoLevelCommunicator final : public Communicator {
     const Operand& source = from.worker == members[static_cast<size_t>(root)].worker ? from.src : from.dst;
     const Buffer mine = is_root ? src : dst;
     HandOver hand_over(node_, worker_, local);
-    if (!reaches(source)) {
-      if (carries) rail_->broadcast(mine, mine, rail_root, {});
-      StagedMoves staged{my_place_, node_, local, hand_over};
-      return staged.broadcast(mine, dst, carrier);
-    }
+    const bool in_reach = reaches(source);  // on this node: on others it may be otherwise, so the pieces on the rail are the same
     const int64_t most = std::max(kBroadcastPiece / dst.dtype.size_bytes(), dst.count / kBroadcastPieces + 1);
-    const char* theirs = carries ? nullptr : node_.peers->map(from.worker, source);
+    const char* theirs = carries || !in_reach ? nullptr : node_.peers->map(from.worker, source, 0, dst.size_bytes());
     uint64_t pieces = 0;
     for (int64_t begin = 0; begin < dst.count; begin += most) {
       ++pieces;
@@ -99,11 +95,15 @@ class TwoLevelCommunicator final : public Communicator {
       if (carries) {
         const Buffer piece{mine.at(begin), n, mine.dtype};
         rail_->broadcast(piece, piece, rail_root, {});
-        hand_over.done();
-      } else {
+        if (in_reach) hand_over.done();
+      } else if (in_reach) {
         hand_over.await(from, pieces);
         copy(dst.at(begin), theirs + begin * dst.dtype.size_bytes(), n * dst.dtype.size_bytes());
       }
+    }
+    if (!in_reach) {
+      StagedMoves staged{my_place_, node_, local, hand_over};
+      return staged.broadcast(mine, dst, carrier);
     }
     if (is_root && src.data != dst.data) copy(dst.at(0), src.at(0), src.size_bytes());
     hand_over.done();
