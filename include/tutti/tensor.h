@@ -26,6 +26,8 @@ class TUTTI_API Tensor {
   Tensor() = default;  ///< holds nothing; operator bool is false
 
   /// Uninitialised memory, aligned to 64 bytes.  @throws UsageError (negative extent), SystemError (no memory)
+  /// @note Host memory from 16 KiB on can be mapped by the node's other ranks, and is shared with a child after fork(), not copied: what
+  /// either writes, both see. Start children before, or let them only read what the parent leaves alone.
   static Tensor empty(Shape shape, DType dtype = kFloat32, Device device = cpu());
   /// Uninitialised, with the other's shape, dtype and device, row-major.
   static Tensor like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }

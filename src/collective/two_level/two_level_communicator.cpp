@@ -61,6 +61,7 @@ class TwoLevelCommunicator final : public Communicator {
     const Buffer slice{dst.at(begin), count, dst.dtype};
     if (in_reach) {
       std::vector<const char*> from;
+      from.reserve(local.size());
       for (const Arrival& a : local) from.push_back(a.worker == worker_ ? src.at(begin) : node_.peers->map(a.worker, a.src, begin * src.dtype.size_bytes(), slice.size_bytes()));
       char* const to[] = {slice.at(0)};
       reduce(partial, src.dtype, from, to, count);
@@ -129,6 +130,7 @@ class TwoLevelCommunicator final : public Communicator {
   }
   std::vector<Arrival> on_node(const std::vector<Arrival>& members) const {
     std::vector<Arrival> local;
+    local.reserve(local_ranks_.size());
     for (int r : local_ranks_) local.push_back(members[static_cast<size_t>(r)]);
     return local;
   }
