@@ -185,17 +185,21 @@ TUTTI_AVX2 int64_t halves(std::span<const char* const> sources, std::span<char* 
     const int64_t next = std::min(begin + kBlockBytes, end);
     if (stores == Stores::kCached) fetch_for_writing(dsts, next, std::min(next + kBlockBytes, end));
     for (int64_t at = begin; at < next; at += kGroupBytes) {
-      __m256 acc[4];
+      __m256 a{}, b{}, c{}, d{};  // no array: it would lie in memory
       for (size_t s = 0; s < sources.size(); ++s) {
         const auto* from = reinterpret_cast<const __m128i*>(sources[s] + at);
-        for (int i = 0; i < 4; ++i) {
-          const __m256 in = Lanes::widen(_mm_loadu_si128(from + i));
-          acc[i] = s == 0 ? in : combine<op>(acc[i], in);
-        }
+        const __m256 in_a = Lanes::widen(_mm_loadu_si128(from)), in_b = Lanes::widen(_mm_loadu_si128(from + 1));
+        const __m256 in_c = Lanes::widen(_mm_loadu_si128(from + 2)), in_d = Lanes::widen(_mm_loadu_si128(from + 3));
+        a = s == 0 ? in_a : combine<op>(a, in_a);
+        b = s == 0 ? in_b : combine<op>(b, in_b);
+        c = s == 0 ? in_c : combine<op>(c, in_c);
+        d = s == 0 ? in_d : combine<op>(d, in_d);
       }
-      if constexpr (op == ReduceOp::kAvg)
-        for (__m256& v : acc) v = _mm256_div_ps(v, divisor);
-      const __m256i low = Lanes::narrow(acc[0], acc[1]), high = Lanes::narrow(acc[2], acc[3]);
+      if constexpr (op == ReduceOp::kAvg) {
+        a = _mm256_div_ps(a, divisor), b = _mm256_div_ps(b, divisor);
+        c = _mm256_div_ps(c, divisor), d = _mm256_div_ps(d, divisor);
+      }
+      const __m256i low = Lanes::narrow(a, b), high = Lanes::narrow(c, d);
       for (char* dst : dsts) {
         auto* to = reinterpret_cast<__m256i*>(dst + at);
         if (stores == Stores::kStreamed) {
