@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kTick = 50ms;         // how often a wait looks whether the workers live
-constexpr auto kPatience = 1000ms;   // for the report of a failure whose consequence is there
+constexpr auto kPatience = 3000ms;   // for the report of a failure whose consequence is there
 constexpr size_t kRemembered = 1024;
 
 }  // namespace

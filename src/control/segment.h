@@ -48,6 +48,7 @@ struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> tail;          // of the command ring
   alignas(64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with; alone: the controller keeps looking
   alignas(64) std::atomic<uint64_t> current_seq;
+  std::atomic<uint64_t> failed_seq;     // the last command that has failed here: it joins no more of its collectives
   std::atomic<int64_t> pid;
   std::atomic<uint64_t> pid_namespace;  // in which that number means something
   std::atomic<uint32_t> has_left;       // the session has ended for it: its process may go

@@ -223,13 +223,17 @@ bool Worker::execute() {
     else run(command_);
   } catch (const ConsequenceError& error) {
     forget_traceback();
+    leave_collectives(error.origin);
     record_failure(&error, error.origin, type_name(typeid(error)));
   } catch (const ModuleError& error) {
     forget_traceback();  // the module's own is better
+    leave_collectives({id_, command_.seq});
     record_failure(&error, std::nullopt, error.kind(), error.traceback());
   } catch (const std::exception& error) {
+    leave_collectives({id_, command_.seq});
     record_failure(&error, std::nullopt, type_name(typeid(error)), take_traceback());
   } catch (...) {
+    leave_collectives({id_, command_.seq});
     record_failure(nullptr, std::nullopt, "unknown exception", take_traceback());
   }
   collectives_.end_command();
@@ -414,11 +418,19 @@ std::string Worker::function_name() const {
   return to_string(command_.action);
 }
 
+/// At once: to read a traceback may take seconds, and the others need not wait for it.
+void Worker::leave_collectives(Origin origin) {
+  failures_.add(origin);
+  failures_.publish(command_.seq);
+  slot_.failed_seq.store(command_.seq, std::memory_order_release);
+  segment_.header().board.ring();
+  segment_.header().controller.ring();  // a leader tells the other nodes
+}
+
 void Worker::record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
                             const std::string& traceback) {
   const Origin here{id_, command_.seq};
   state_ = Record::State::kFailed;
-  failures_.add(origin.value_or(here));
   lose_results(command_, origin.value_or(here));
   Reply report{.kind = origin ? Reply::Kind::kConsequence : Reply::Kind::kError,
                .worker = id_,

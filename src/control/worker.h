@@ -61,6 +61,7 @@ class Worker {
   Reply value_for_controller(const Command& command);
   Reply refusal(const Command& command, const std::string& why) const;
   void debug_set(const Command& command);
+  void leave_collectives(Origin origin);
   void record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
                       const std::string& traceback = {});
   void reply(const Reply& reply);
