@@ -45,5 +45,5 @@ echo "== digits on 4 ranks: mpirun -n 4 $build/examples/digits"
 mpirun -n 4 "$build/examples/digits"
 [ "$what" = test ] || exit 0
 suites=(--suite quick)
-[ -z "$long" ] || suites+=(--suite long)
+[ -z "$long" ] || suites+=(--suite wide --suite long)
 exec tests/support/run_suites.sh "$build" "${suites[@]}"

@@ -1,5 +1,5 @@
 // Random command programs: calls, drops, collectives, groups, copies, injected exceptions. The same program gives equal
-// results and equal errors on threads and on the kind under test. TUTTI_TEST_PROGRAMS=n (200), TUTTI_TEST_SEED=n (1).
+// results and equal errors on threads and on the kind under test. TUTTI_TEST_PROGRAMS=n (60), TUTTI_TEST_SEED=n (1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -199,7 +199,7 @@ int64_t number(const char* name, int64_t fallback) {
 }
 
 TEST(Differential, random_programs_behave_alike_on_every_kind) {
-  const auto first = static_cast<unsigned>(number("TUTTI_TEST_SEED", 1)), programs = static_cast<unsigned>(number("TUTTI_TEST_PROGRAMS", 200));
+  const auto first = static_cast<unsigned>(number("TUTTI_TEST_SEED", 1)), programs = static_cast<unsigned>(number("TUTTI_TEST_PROGRAMS", 60));
   size_t failures_seen = 0, lost_seen = 0;
   for (unsigned seed = first; seed < first + programs; ++seed) {
     const auto choices = group_counts();

@@ -2,7 +2,7 @@
 # run_suites.sh BUILD_DIR [meson test options]: runs tests; the last line is "N passed, N failed, N skipped".
 set -uo pipefail
 build=$1; shift
-meson test -C "$build" --no-rebuild --print-errorlogs --num-processes 2 "$@" 2>&1 | tee "$build/tests.log"
+meson test -C "$build" --no-rebuild --print-errorlogs --num-processes 3 "$@" 2>&1 | tee "$build/tests.log"
 code=${PIPESTATUS[0]}
 count() { awk -v name="$1" '$0 ~ "^" name ":" { n += $NF } END { print n + 0 }' "$build/tests.log"; }
 failed=$(($(count Fail) + $(count Timeout) + $(count "Unexpected Pass")))
