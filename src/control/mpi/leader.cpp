@@ -9,20 +9,18 @@
 namespace tutti {
 namespace {
 
-using namespace std::chrono_literals;
-constexpr auto kAwake = 200us;    // how long to yield after the last work before sleeping
 constexpr size_t kMostSending = 64;  // messages under way before a leader holds back
-constexpr auto kIdle = 1000ms, kLongNap = 4ms;  // nothing for that long: the next may wait a little longer
-constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
 
 }  // namespace
 
-Leader::Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail)
+Leader::Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail, Now now)
     : segment_(segment),
       node_(node),
+      rank_(segment.workers().front()),
       is_root_(node == 0),
       control_(control),
       mail_(mail),
+      now_(now),
       traces_(segment),
       ring_(segment.commands()),
       arrival_versions_(segment.workers().size(), 0) {
@@ -34,19 +32,9 @@ Leader::Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail)
   std::vector<int> neighbours;
   if (!is_root_) neighbours.push_back(parent_);
   for (const Child& child : children_) neighbours.push_back(child.rank);
-  heartbeat_.emplace(std::chrono::seconds(segment.layout().heartbeat), std::move(neighbours), Clock::now());
+  heartbeat_.emplace(std::chrono::seconds(segment.layout().heartbeat), std::move(neighbours), now_());
   for (int32_t worker : segment.workers()) replies_.push_back(segment.reply_reader(worker));
   if (is_root_) verdicts_ = std::make_unique<Verdicts>();
-  thread_ = std::thread([this] { run(); });
-}
-
-Leader::~Leader() {
-  if (thread_.joinable()) thread_.join();
-}
-
-void Leader::stop_after(uint64_t seq) {
-  stop_seq_.store(seq);
-  segment_.header().controller.ring();
 }
 
 void Leader::push(std::span<const std::byte> framed_commands) {
@@ -71,33 +59,6 @@ bool Leader::has_reply() {
   return !inbox_.empty();
 }
 
-void Leader::check() const {
-  if (failed_.load()) throw TransportError(failure_);
-}
-
-void Leader::run() try {
-  auto last_work = Clock::now();
-  while (!done()) {
-    if (!abandoned_.load()) segment_.check_not_abandoned();
-    if (step()) {
-      last_work = Clock::now();
-    } else if (Clock::now() - last_work < kAwake) {
-      yield_cpu();
-    } else {
-      Doorbell& bell = segment_.header().controller;
-      const uint32_t seen = bell.value.load(std::memory_order_acquire);
-      bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
-      const bool worked = step();  // what came before we counted as a sleeper
-      if (worked) last_work = Clock::now();
-      else bell.sleep(seen, Clock::now() - last_work < kIdle ? kNap : kLongNap);
-      bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-    }
-  }
-  if (!abandoned_.load()) say_good_bye();
-} catch (const std::exception& error) {
-  lose(error.what());
-}
-
 bool Leader::step() {
   bool worked = receive();
   beat();
@@ -112,13 +73,8 @@ bool Leader::step() {
   return worked;
 }
 
-bool Leader::done() {
-  if (abandoned_.load()) {
-    for (Sending& s : sending_) MPI_Request_free(&s.request);
-    return true;
-  }
-  const uint64_t seq = stop_seq_.load();
-  if (seq == UINT64_MAX || segment_.least_finished() < seq || !sending_.empty() || !receiving_.empty()) return false;
+bool Leader::has_passed_on(uint64_t seq) {
+  if (segment_.least_finished() < seq || !sending_.empty() || !receiving_.empty()) return false;
   for (const Child& child : children_)
     if (child.finished < seq) return false;
   return is_root_ || sent_finished_ >= seq;
@@ -127,18 +83,16 @@ bool Leader::done() {
 bool Leader::receive() {
   bool worked = false;
   for (int i = 0; i < 16; ++i) {  // then let the other duties have a turn
-    int flag = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
+    int flag = 0, size = 0;
     MPI_Status status;
-    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, static_cast<int>(Tag::kLeader), control_, &flag, &message, &status), "MPI_Improbe");
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, static_cast<int>(Tag::kLeader), control_, &flag, &status), "MPI_Iprobe");
     if (!flag) break;
     ++mail_.received;
-    int size = 0;
     MPI_Get_count(&status, MPI_BYTE, &size);
-    heartbeat_->heard(status.MPI_SOURCE, Clock::now());
+    heartbeat_->heard(status.MPI_SOURCE, now_());
     receiving_.push_back({status.MPI_SOURCE, std::vector<std::byte>(static_cast<size_t>(size)), MPI_REQUEST_NULL});
-    Receiving& r = receiving_.back();
-    check_mpi(MPI_Imrecv(r.bytes.data(), size, MPI_BYTE, &message, &r.request), "MPI_Imrecv");
+    Receiving& r = receiving_.back();  // nobody else receives this tag, so it is the one that was probed
+    check_mpi(MPI_Irecv(r.bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, static_cast<int>(Tag::kLeader), control_, &r.request), "MPI_Irecv");
   }
   // a large one comes in its own time, or never when its host is lost; what the same rank sent later waits for it
   std::set<int> waited_for;
@@ -162,7 +116,7 @@ void Leader::handle(int from, std::span<const std::byte> message) {
   Reader in(message);
   const auto kind = in.get<Kind>();
   if (in.get<uint64_t>() != segment_.layout().session) return;  // of an earlier session
-  heartbeat_->heard(from, Clock::now());
+  heartbeat_->heard(from, now_());
   const auto body = message.subspan(sizeof(Kind) + sizeof(uint64_t));
   switch (kind) {
     case Kind::kCommands:
@@ -316,7 +270,7 @@ bool Leader::forward_progress() {
   const bool overdue = finished != sent_finished_ || consumed - sent_consumed_ > kWindow / 8;
   if (!overdue || sending_.size() > kMostSending || has_replies()) return worked;
   Writer body;
-  body.put(static_cast<int32_t>(segment_.layout().leader_of(node_)));
+  body.put(static_cast<int32_t>(rank_));
   body.put(finished);
   body.put(consumed);
   send(parent_, Kind::kProgress, body.bytes());
@@ -373,7 +327,7 @@ bool Leader::hand_down_verdicts() {
   if (!is_root_) return false;
   bool worked = false;
   const auto& layout = segment_.layout();
-  const auto now = Clock::now();
+  const auto now = now_();
   for (const auto& fallen : verdicts_->fall(now)) {
     worked = true;
     hand_down(fallen);
@@ -410,11 +364,10 @@ void Leader::send(int rank, Kind kind, std::span<const std::byte> body) {
   message.put(kind);
   message.put(segment_.layout().session);
   message.raw(body.data(), body.size());
-  if (rank == segment_.layout().leader_of(node_)) return handle(rank, message.bytes());  // to ourselves
+  if (rank == rank_) return handle(rank, message.bytes());  // to ourselves
   sending_.push_back({std::move(message.bytes()), MPI_REQUEST_NULL, kind != Kind::kBeat});
   Sending& s = sending_.back();
-  check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader),
-                      control_, &s.request), "MPI_Isend");
+  check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader), control_, &s.request), "MPI_Isend");
   ++mail_.sent[static_cast<size_t>(rank)];
 }
 

@@ -4,12 +4,10 @@
 
 #include <atomic>
 #include <deque>
-#include <exception>
 #include <list>
 #include <map>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "collective/agreement.h"
@@ -30,16 +28,16 @@ struct LeaderMail {
   int64_t received = 0;
 };
 
-/// The service thread of a node's leader in a job of several nodes: forwards commands down a tree of leaders and onto
-/// its node's ring, replies and progress up, arrivals to the root, verdicts to the members. It never blocks, so a leader
-/// that computes starves nobody. The root is the leader of node 0, in the controller's process.
+/// A node's leader in a job of several nodes: forwards commands down a tree of leaders and onto its node's ring, replies and progress
+/// up, arrivals to the root, verdicts to the members. A plain state machine, which never blocks; a thread drives it (leader_thread.h),
+/// or a simulation (tests/sim). The root is the leader of node 0, in the controller's process.
 class Leader {
  public:
-  Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail);
-  ~Leader();
-  /// Lets the thread end once everything up to `seq` is finished here and below, and passed on.
-  void stop_after(uint64_t seq);
-  void stop_now() { abandoned_.store(true); }
+  using Now = Clock::time_point (*)();
+  Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail, Now now = Clock::now);
+  bool step();  ///< whatever can be done now; false: there was nothing
+  /// Everything up to `seq` is finished here and below, and passed on.
+  bool has_passed_on(uint64_t seq);
 
   // root only, called by the controller
   bool has_room() const { return sent_.load() - consumed_below_.load() < kWindow; }
@@ -49,7 +47,14 @@ class Leader {
   uint64_t finished_below() const { return finished_below_.load(std::memory_order_seq_cst); }
   std::vector<WorkerState> look_below(Clock::time_point deadline);  ///< any thread: what the other nodes' workers do
   void dump_below(const TraceDump& dump);  ///< any thread: the other nodes write their traces
-  void check() const;  ///< @throws TransportError  the thread met an MPI error
+
+ protected:
+  Segment& segment() { return segment_; }
+  void say_good_bye();
+  void tell_neighbours_lost(const std::string& why);
+  void drop_sends();
+
+  std::atomic<bool> failed_{false};  // nobody drives it any more
 
  private:
   enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch, kLook, kState, kDump, kBeat, kBye, kLost };
@@ -76,14 +81,10 @@ class Leader {
   static constexpr uint64_t kWindow = 4 << 20;
   static constexpr uint64_t kOwnLook = uint64_t{1} << 63;  // the numbers of looks for deadlocks
 
-  void run();
-  bool step();
   bool receive();
   void handle(int from, std::span<const std::byte> message);
   void beat();
   double data_seconds();
-  void say_good_bye();
-  void lose(const std::string& why);
   bool forward_commands();
   bool forward_replies();
   bool forward_progress();
@@ -94,17 +95,18 @@ class Leader {
   bool look_for_deadlocks();
   void hand_down(const Verdicts::Fallen& fallen);
   bool complete_sends();
-  bool done();
+  void finish_sends();
   void send(int rank, Kind kind, std::span<const std::byte> body);
   void to_root(Kind kind, const Writer& body);
   bool has_replies();
   void take_reply(int32_t worker, std::span<const std::byte> piece);
 
   Segment& segment_;
-  int node_;
+  int node_, rank_;
   bool is_root_;
   MPI_Comm control_;
   LeaderMail& mail_;
+  Now now_;
   int parent_ = -1;
   std::vector<Child> children_;
   std::optional<Heartbeat> heartbeat_;
@@ -127,18 +129,14 @@ class Leader {
   uint64_t sent_finished_ = 0, sent_consumed_ = 0;
   std::unique_ptr<Verdicts> verdicts_;  // root
 
-  std::mutex mutex_;  // of what the root's controller and thread share
+  std::mutex mutex_;  // of what the root's controller and whoever drives it share
   std::vector<std::byte> outgoing_;
   std::deque<std::vector<std::byte>> inbox_;
   uint64_t looks_ = 0;                        // asked for so far
   std::vector<TraceDump> dumps_;              // to pass on
-  uint64_t looks_passed_on_ = 0;              // of the thread
+  uint64_t looks_passed_on_ = 0;              // by step()
   std::map<int, std::vector<WorkerState>> states_;  // answers to the last, by node
   std::atomic<uint64_t> sent_{0}, consumed_below_{0}, finished_below_{0};
-  std::atomic<uint64_t> stop_seq_{UINT64_MAX};
-  std::atomic<bool> abandoned_{false}, failed_{false};
-  std::string failure_;
-  std::thread thread_;
 };
 
 }  // namespace tutti

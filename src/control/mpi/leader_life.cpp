@@ -5,31 +5,28 @@
 #include "control/mpi/leader.h"
 #include "control/mpi/mpi_job.h"
 #include "core/env.h"
-#include "core/log.h"
 
 namespace tutti {
 
 /// Neighbours that are silent from now on are not lost.
 void Leader::say_good_bye() {
   for (int rank : heartbeat_->neighbours()) send(rank, Kind::kBye, {});
-  for (const auto end = Clock::now() + kGrace; !sending_.empty() && Clock::now() < end; yield_cpu()) complete_sends();
+  finish_sends();
 }
 
-/// A part of the job is out of reach, and what is left can't go on: MPI has no way to leave the lost ranks out. Everyone is told why;
-/// what does not end by itself is ended.
-void Leader::lose(const std::string& why) {
-  failure_ = why;
-  failed_.store(true);
-  segment_.abandon(why);
-  try {
-    Writer body;
-    body.text(why);
-    for (int rank : heartbeat_->neighbours()) send(rank, Kind::kLost, body.bytes());
-    for (const auto end = Clock::now() + kGrace; !sending_.empty() && Clock::now() < end; yield_cpu()) complete_sends();
-  } catch (const std::exception& error) {
-    log(LogLevel::kInfo, "control plane: {}", error.what());
-  }
-  end_node(segment_);
+void Leader::tell_neighbours_lost(const std::string& why) {
+  Writer body;
+  body.text(why);
+  for (int rank : heartbeat_->neighbours()) send(rank, Kind::kLost, body.bytes());
+  finish_sends();
+}
+
+void Leader::finish_sends() {
+  for (const auto end = now_() + kGrace; !sending_.empty() && now_() < end; yield_cpu()) complete_sends();
+}
+
+void Leader::drop_sends() {
+  for (Sending& s : sending_) MPI_Request_free(&s.request);
 }
 
 /// What a neighbour sends may wait behind data that our workers exchange with its own: on one connection, in order. How long that
@@ -43,7 +40,7 @@ double Leader::data_seconds() {
 }
 
 void Leader::beat() {
-  const auto now = Clock::now();
+  const auto now = now_();
   if (const auto silent = heartbeat_->silent(now); silent && silent->seconds > static_cast<double>(heartbeat_->limit().count()) + data_seconds()) {
     const auto& layout = segment_.layout();
     const auto ranks = layout.workers_of(layout.node_of[static_cast<size_t>(silent->rank)]);

@@ -15,7 +15,7 @@ constexpr auto kSuspect = 500ms;  // a wait of this length may be a deadlock
 /// Who has waited long for members on other nodes may wait for ever: what all workers do tells.
 bool Leader::look_for_deadlocks() {
   if (!is_root_) return false;
-  const auto now = Clock::now();
+  const auto now = now_();
   if (!look_.under_way) {
     if (now - look_.begun < kSuspect || !verdicts_->anyone_waits_since(now - kSuspect)) return false;
     look_ = {.number = (look_.number | kOwnLook) + 1, .under_way = true, .begun = now, .states = {}, .found = std::move(look_.found)};

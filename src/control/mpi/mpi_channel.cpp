@@ -8,7 +8,7 @@
 namespace tutti {
 
 MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)) {
-  if (layout().num_nodes() > 1) leader_ = std::make_unique<Leader>(segment(), 0, job.control(), job.mail());
+  if (layout().num_nodes() > 1) leader_ = std::make_unique<LeaderThread>(segment(), 0, job.control(), job.mail());
   try {
     watch_.emplace(segment(), 0);
     worker0_ = std::make_unique<Worker0>(segment(), &exchange, job.data(), [this, &job] { job.end_if_abandoned(segment()); });

@@ -4,7 +4,7 @@
 
 #include "control/channel.h"
 #include "control/exchange.h"
-#include "control/mpi/leader.h"
+#include "control/mpi/leader_thread.h"
 #include "control/mpi/mpi_job.h"
 #include "control/mpi/peer_watch.h"
 
@@ -26,7 +26,7 @@ class MpiChannel final : public SegmentChannel {
   void give_up(std::string_view why) noexcept override;
 
  private:
-  std::unique_ptr<Leader> leader_;  // when there are other nodes
+  std::unique_ptr<LeaderThread> leader_;  // when there are other nodes
   std::optional<PeerWatch> watch_;
 };
 

@@ -278,8 +278,8 @@ std::unique_ptr<Segment> join_segment(MPI_Comm control, const Layout& layout, in
 void MpiJob::serve_session(const Layout& layout) {
   auto segment = join_segment(control_.get(), layout, rank_);
   const int node = layout.node_of[static_cast<size_t>(rank_)];
-  std::unique_ptr<Leader> leader;
-  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<Leader>(*segment, node, control_.get(), mail_);
+  std::unique_ptr<LeaderThread> leader;
+  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<LeaderThread>(*segment, node, control_.get(), mail_);
   try {
     Worker worker(*segment, rank_, nullptr, data());
     const PeerWatch watch(*segment, rank_);
