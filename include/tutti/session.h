@@ -149,11 +149,13 @@ class TUTTI_API Session {
   /// Waits for all workers, raises all unreported errors, each once. One operation, however many workers.
   void sync_all(Timeout timeout = {}, Where where = Where::current());
 
-  /// src is on the controller; every worker (of every group) has it in dst. Returns dst, made if absent.
+  /// src is on the controller; every worker (of every group) has it in dst. Returns dst, made if absent. src may be changed on return:
+  /// up to 256 KiB of it are copied; a larger one is read where it lies, and the call waits until all workers are done with it.
   DRef broadcast(const Tensor& src, const DRef& dst = {}, bool in_group = true, Where where = Where::current());
   /// dst everywhere = worker 0's src: equal counts. Elsewhere src is not read and may be None.
   void broadcast_from_worker0(const DRef& src, const DRef& dst, bool in_group = true, Where where = Where::current());
-  /// in_group: shape[0] == group size and every group gets all of src; else shape[0] == num_workers. Returns dst.
+  /// in_group: shape[0] == group size and every group gets all of src; else shape[0] == num_workers. Returns dst. src: as in
+  /// broadcast.
   DRef scatter(const Tensor& src, const DRef& dst = {}, bool in_group = true, Where where = Where::current());
   /// to_array on rank r = the r-th of equal parts of worker 0's from_array: count(from) = members * count(to).
   void scatter_from_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true,

@@ -72,6 +72,7 @@ struct Operand {
   Where where = Where::kForeign;
   int32_t fd = -1;
   uint64_t extent = 0, offset = 0, size_bytes = 0;
+  bool in_reach() const { return where != Where::kForeign; }
 };
 
 /// Up to so many bytes travel with the arrival on a node.

@@ -241,8 +241,18 @@ DRef Controller::copy_to_new(const Tensor& host, Where where) {
   check_host(host, "copy_to_worker_0");
   Tensor copy = Tensor::like(host);
   copy.copy_from(host);
+  return put_on_worker0(copy, where);
+}
+
+DRef Controller::lend(const Tensor& host, const char* what, Where where) {
+  Turn turn(*this);
+  check_host(host, what);
+  return put_on_worker0(host, where);
+}
+
+DRef Controller::put_on_worker0(const Tensor& array, Where where) {
   DRef result;
-  Command command{.action = Action::kCopyToWorker0, .func = 1, .token = exchange_.put(copy)};
+  Command command{.action = Action::kCopyToWorker0, .func = 1, .token = exchange_.put(array)};
   issue(command, {}, where, Clock::time_point::max(), &result);
   return result;
 }

@@ -38,6 +38,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   DRef call(const DRef& func, Args args, Where where);
   DRef call_builtin(const char* name, Args args, Where where);  ///< runtime.disco.<name>, looked up once
   DRef copy_to_new(const Tensor& host, Where where);
+  DRef lend(const Tensor& host, const char* what, Where where);  ///< no copy: the memory itself, in worker 0's register
+  void await_all(const char* what, Where where);  ///< until all that has been issued is done; raises no failures of workers
   void check(const DRef& ref, const char* what) const { register_of(ref, what); }  ///< @throws UsageError  not of this session
   void copy(Action action, const Tensor& host, const DRef& remote, Where where);
   Value debug_get(const DRef& ref, int worker, Timeout timeout, Where where);
@@ -78,6 +80,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   DRef issue_call(const DRef& func, Args args, Where where);
   uint64_t issue(Command& command, Where where, Clock::time_point deadline = Clock::time_point::max());
   uint64_t issue(Command& command, Args args, Where where, Clock::time_point deadline, DRef* result);
+  DRef put_on_worker0(const Tensor& array, Where where);
   uint32_t site(Where where);
   void drain();
   void wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);

@@ -126,6 +126,12 @@ void Controller::sync(int worker, Timeout timeout, Where where) {
   sync_locked(worker, deadline_of(timeout), where);
 }
 
+void Controller::await_all(const char* what, Where where) {
+  Turn turn(*this);
+  const uint64_t seq = seq_.load();
+  wait_for(seq, [&] { return channel_->finished() >= seq; }, Clock::time_point::max(), what, where);
+}
+
 bool Controller::is_reported(Origin origin) const {
   return raised_.contains(origin) ||
          std::any_of(failures_.begin(), failures_.end(), [&](const Pending& p) { return p.origin == origin; });

@@ -75,27 +75,43 @@ void Session::shutdown(Timeout timeout, Where where) {
   if (controller_) controller_->shutdown(timeout, where);
 }
 
-DRef Session::broadcast(const Tensor& src, const DRef& dst, bool /*in_group: every group is filled either way*/, Where where) {
-  if (dst) controller().check(dst, "broadcast: dst");
-  const DRef on_worker0 = copy_to_worker_0(src, {}, where);
-  DRef result = dst ? dst : empty(src.shape(), src.dtype(), {}, false, true, where);
-  broadcast_from_worker0(on_worker0, result, false, where);
-  return result;
+namespace {
+
+constexpr int64_t kCopied = int64_t{256} << 10;
+
+/// use(src on worker 0): a copy of a small one, else src itself, which nobody reads any more on return.
+template <class Use>
+void with_source(detail::Controller& controller, const Tensor& src, const char* what, Where where, Use use) {
+  const bool is_lent = src && src.size_bytes() > kCopied;
+  use(is_lent ? controller.lend(src, what, where) : controller.copy_to_new(src, where));
+  if (is_lent) controller.await_all(what, where);
 }
 
+}  // namespace
+
+DRef Session::broadcast(const Tensor& src, const DRef& dst, bool /*in_group: every group is filled either way*/, Where where) {
+  if (dst) controller().check(dst, "broadcast: dst");
+  DRef result = dst;
+  with_source(controller(), src, "broadcast", where, [&](const DRef& on_worker0) {
+    if (!dst) result = empty(src.shape(), src.dtype(), {}, false, true, where);
+    broadcast_from_worker0(on_worker0, result, false, where);
+  });
+  return result;
+}
 DRef Session::scatter(const Tensor& src, const DRef& dst, bool in_group, Where where) {
   if (dst) controller().check(dst, "scatter: dst");
   const int parts = in_group ? num_workers() / num_groups() : num_workers();
   if (!src || src.shape().empty() || src.shape()[0] != parts)
     throw UsageError(fmt::format("scatter: src has shape {}, expected shape[0] == {} ({})", to_string(src.shape()), parts,
                                  in_group ? "the group's size" : "num_workers"));
-  const DRef on_worker0 = copy_to_worker_0(src, {}, where);
-  DRef result = dst ? dst : empty(Shape(src.shape().begin() + 1, src.shape().end()), src.dtype(), {}, false, true, where);
-  if (in_group && num_groups() > 1) call_builtin("scatter_to_groups", {on_worker0, result}, where);
-  else scatter_from_worker0(on_worker0, result, false, where);
+  DRef result = dst;
+  with_source(controller(), src, "scatter", where, [&](const DRef& on_worker0) {
+    if (!dst) result = empty(Shape(src.shape().begin() + 1, src.shape().end()), src.dtype(), {}, false, true, where);
+    if (in_group && num_groups() > 1) call_builtin("scatter_to_groups", {on_worker0, result}, where);
+    else scatter_from_worker0(on_worker0, result, false, where);
+  });
   return result;
 }
-
 void Session::broadcast_from_worker0(const DRef& src, const DRef& dst, bool in_group, Where where) {
   call_builtin("broadcast_from_worker0", {src, in_group, dst}, where);
 }

@@ -211,6 +211,49 @@ TEST(Session, broadcast_from_worker0_in_group_takes_each_group_s_first) {
   }
 }
 
+/// Small ones are copied, large ones read where they lie: memory of others, and of tutti's own.
+TEST(Session, what_is_broadcast_or_scattered_may_be_changed_on_return) {
+  for (int groups : group_counts()) {
+    Session s = make_session(groups);
+    const int n = workers();
+    auto sleep = s.get_global_func("test.sleep_ms");
+    for (const int64_t columns : {int64_t{3}, int64_t{100'003}})
+      for (const bool is_foreign : {true, false}) {
+        std::vector<float> values = iota(n * columns);
+        Tensor host = is_foreign ? Tensor::wrap(values.data(), {n, columns}, kFloat32) : floats(values, {n, columns});
+        sleep(20);
+        DRef everywhere = s.broadcast(host);
+        for (float& x : host.values<float>()) x = 5;
+        const DRef into = s.empty({n, columns}, kFloat32), part = s.empty({columns}, kFloat32);
+        sleep(20);
+        s.broadcast(host, into);
+        for (size_t i = 0; float& x : host.values<float>()) x = static_cast<float>(2 * i++);
+        sleep(20);
+        s.scatter(host, part, false);
+        for (float& x : host.values<float>()) x = 7;
+        for (int w = 0; w < n; ++w) {
+          EXPECT_EQ(to_vector(everywhere.debug_get_from_remote(w)), iota(n * columns)) << columns << " worker " << w;
+          EXPECT_EQ(to_vector(into.debug_get_from_remote(w)), std::vector<float>(static_cast<size_t>(n * columns), 5)) << columns << " worker " << w;
+          const auto got = to_vector(part.debug_get_from_remote(w));
+          for (int64_t i = 0; i < columns; i += 997)
+            ASSERT_EQ(got[static_cast<size_t>(i)], static_cast<float>(2 * (w * columns + i))) << columns << " worker " << w << " element " << i;
+        }
+      }
+  }
+}
+
+TEST(Session, a_large_broadcast_after_a_failure_is_skipped) {
+  Session s = make_session();
+  const Tensor host = Tensor::full<float>({workers(), 100'000}, 1);
+  s.get_global_func("test.throw")(1);
+  DRef dst = s.broadcast(host);
+  DRef part = s.scatter(host, {}, false);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("told to"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { part.debug_get_from_remote(0); }), "");
+  s.broadcast(host, dst = s.empty(host.shape(), kFloat32));
+  s.sync_all();
+}
+
 TEST(Session, scatter_with_and_without_destination) {
   for (int groups : group_counts())
     for (bool in_group : {true, false}) {

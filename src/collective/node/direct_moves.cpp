@@ -10,6 +10,7 @@ namespace tutti {
 namespace {
 
 constexpr int64_t kTooLargeForCaches = int64_t{16} << 20;
+constexpr int64_t kRelayed = int64_t{256} << 10;  // at a time
 
 void copy(char* to, const char* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -78,9 +79,31 @@ void DirectMoves::broadcast(int root, bool reaches_all) {
   hand_over();
 }
 
+/// The others follow through the root's dst.
+void DirectMoves::relay(int root) {
+  const int64_t total = dst.size_bytes();
+  for (int64_t begin = 0, piece = 1; begin < total; begin += kRelayed, ++piece) {
+    const int64_t bytes = std::min(kRelayed, total - begin);
+    if (rank != root) hand_over.await(members[static_cast<size_t>(root)], static_cast<uint64_t>(piece));
+    copy(dst.at(0) + begin, rank == root ? src.at(0) + begin : dst_of(root, begin, bytes), bytes);
+    hand_over.done();
+  }
+  hand_over();
+}
+
 void DirectMoves::scatter(int root, const std::vector<int64_t>& counts) {
   const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
   copy(dst.at(0), src_of(root, before * dst.dtype.size_bytes(), dst.size_bytes()), dst.size_bytes());
+  hand_over();
+}
+
+void DirectMoves::push_scatter(int root, const std::vector<int64_t>& counts) {
+  int64_t begin = 0;
+  for (int64_t r = 0; rank == root && r < size(); ++r) {
+    const int64_t bytes = counts[static_cast<size_t>(r)] * dst.dtype.size_bytes();
+    copy(dst_of(r, 0, bytes), src.at(0) + begin, bytes);
+    begin += bytes;
+  }
   hand_over();
 }
 

@@ -37,17 +37,18 @@ class NodeCommunicator final : public Communicator {
   void broadcast(Buffer src, Buffer dst, int root, const std::vector<Arrival>& members) override {
     const Arrival& from = members[static_cast<size_t>(root)];
     if (members[0].is_eager) return eager_copy(dst, from);
-    move(members, src, dst, reaches(from.src),
-         [&](DirectMoves& direct) { direct.broadcast(root, reaches_dst(members)); }, [&](StagedMoves& staged) { staged.broadcast(src, dst, root); });
+    move(members, src, dst, from.src.in_reach() || from.dst.in_reach(),
+         [&](DirectMoves& direct) { from.src.in_reach() ? direct.broadcast(root, reaches_dst(members)) : direct.relay(root); }, [&](StagedMoves& staged) { staged.broadcast(src, dst, root); });
   }
 
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
-    move(members, src, dst, reaches(members[static_cast<size_t>(root)].src),
-         [&](DirectMoves& direct) { direct.scatter(root, counts); }, [&](StagedMoves& staged) { staged.scatter(src, dst, root, counts); });
+    const bool pulls = members[static_cast<size_t>(root)].src.in_reach();
+    move(members, src, dst, pulls || reaches_dst(members),
+         [&](DirectMoves& direct) { pulls ? direct.scatter(root, counts) : direct.push_scatter(root, counts); }, [&](StagedMoves& staged) { staged.scatter(src, dst, root, counts); });
   }
 
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
-    move(members, src, dst, reaches(members[static_cast<size_t>(root)].dst),
+    move(members, src, dst, members[static_cast<size_t>(root)].dst.in_reach(),
          [&](DirectMoves& direct) { direct.gather(root, counts); }, [&](StagedMoves& staged) { staged.gather(src, dst, root, counts); });
   }
 
@@ -63,18 +64,17 @@ class NodeCommunicator final : public Communicator {
  private:
   void send_recv(Buffer src, Buffer dst, const std::vector<Arrival>& pair) {
     if (!pair[0].is_eager)
-      move(pair, src, dst, reaches(pair[0].src) && reaches(pair[1].dst),
+      move(pair, src, dst, pair[0].src.in_reach() && pair[1].dst.in_reach(),
            [&](DirectMoves& direct) { direct.send_recv(); }, [&](StagedMoves& staged) { staged.send_recv(src, dst); });
     else if (dst.data)
       eager_copy(dst, pair[0]);
   }
 
-  static bool reaches(const Operand& operand) { return operand.where != Operand::Where::kForeign; }
   static bool reaches_src(const std::vector<Arrival>& members) {
-    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return reaches(a.src); });
+    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return a.src.in_reach(); });
   }
   static bool reaches_dst(const std::vector<Arrival>& members) {
-    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return reaches(a.dst); });
+    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return a.dst.in_reach(); });
   }
 
   template <class Direct, class Staged>

@@ -57,7 +57,7 @@ class TwoLevelCommunicator final : public Communicator {
     const auto size = std::ssize(local);
     const auto cut = [&](int64_t place) { return place == size ? dst.count : dst.count / size / 64 * 64 * place; };
     const int64_t begin = cut(my_place_), count = cut(my_place_ + 1) - begin;
-    const bool in_reach = std::all_of(local.begin(), local.end(), [](const Arrival& a) { return reaches(a.src) && reaches(a.dst); });
+    const bool in_reach = std::all_of(local.begin(), local.end(), [](const Arrival& a) { return a.src.in_reach() && a.dst.in_reach(); });
     const Buffer slice{dst.at(begin), count, dst.dtype};
     if (in_reach) {
       std::vector<const char*> from;
@@ -86,7 +86,7 @@ class TwoLevelCommunicator final : public Communicator {
     const Operand& source = from.worker == members[static_cast<size_t>(root)].worker ? from.src : from.dst;
     const Buffer mine = is_root ? src : dst;
     HandOver hand_over(node_, worker_, local);
-    const bool in_reach = reaches(source);  // on this node: on others it may be otherwise, so the pieces on the rail are the same
+    const bool in_reach = source.in_reach();  // on this node: on others it may be otherwise, so the pieces on the rail are the same
     const int64_t most = std::max(kBroadcastPiece / dst.dtype.size_bytes(), dst.count / kBroadcastPieces + 1);
     const char* theirs = carries || !in_reach ? nullptr : node_.peers->map(from.worker, source, 0, dst.size_bytes());
     uint64_t pieces = 0;
@@ -124,7 +124,6 @@ class TwoLevelCommunicator final : public Communicator {
   void recv(Buffer dst, int from, const std::vector<Arrival>& pair) override { flat().recv(dst, from, pair); }
 
  private:
-  static bool reaches(const Operand& operand) { return operand.where != Operand::Where::kForeign; }
   static void copy(char* to, const char* from, int64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
