@@ -76,8 +76,6 @@ Arrival decode_arrival(Reader& in) {
 
 namespace {
 
-bool has_parts(CollectiveOp op) { return op == CollectiveOp::kScatter || op == CollectiveOp::kGather; }
-
 std::string describe(const Signature& s) {
   std::string text = to_string(s.op);
   if (s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter) text += " " + to_string(s.reduce);
@@ -97,20 +95,19 @@ bool compatible(Signature a, Signature b) {
 std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
   const Arrival* first = nullptr;
   bool mismatch = false;
-  const std::vector<int64_t>* parts = nullptr;
   for (const Arrival* a : by_rank) {
     if (!a) continue;
     if (!first) first = a;
     mismatch |= !compatible(first->signature, a->signature);
-    if (has_parts(a->signature.op) && !a->counts.empty()) parts = &a->counts;
   }
-  if (!mismatch && parts)
-    for (size_t r = 0; r < by_rank.size(); ++r)
-      if (by_rank[r] && (r >= parts->size() || by_rank[r]->signature.count != (*parts)[r])) {
-        return fmt::format("{} does not match: worker {} has {} elements, the root lists {} for it",
-                           to_string(by_rank[r]->signature.op), by_rank[r]->worker, by_rank[r]->signature.count,
-                           r < parts->size() ? (*parts)[r] : 0);
-      }
+  const bool parts = first && has_parts(first->signature.op) && first->signature.root >= 0 && first->signature.root < std::ssize(by_rank);
+  if (const Arrival* root = parts && !mismatch ? by_rank[static_cast<size_t>(first->signature.root)] : nullptr)
+    for (size_t r = 0; r < by_rank.size(); ++r) {
+      const int64_t part = root->counts.empty() ? root->signature.count : r < root->counts.size() ? root->counts[r] : 0;
+      if (by_rank[r] && by_rank[r]->signature.count != part)
+        return fmt::format("{} does not match: worker {} has {} elements, the root lists {} for it", to_string(root->signature.op),
+                           by_rank[r]->worker, by_rank[r]->signature.count, part);
+    }
   if (!mismatch) return {};
   std::string text = "operands differ:";
   for (size_t r = 0; r < by_rank.size();) {  // equal neighbours are folded

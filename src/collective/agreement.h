@@ -50,6 +50,7 @@ enum class CollectiveOp : uint8_t {
   kAllreduce, kReduceScatter, kAllgather, kBroadcast, kScatter, kGather, kAllToAll, kSendRecv, kBarrier, kSplit
 };
 const char* to_string(CollectiveOp op);
+inline bool has_parts(CollectiveOp op) { return op == CollectiveOp::kScatter || op == CollectiveOp::kGather; }
 
 /// What must be equal on all members.
 struct Signature {
@@ -82,7 +83,7 @@ struct Arrival {
   int32_t worker = 0;
   CollectiveId id;
   Signature signature;
-  std::vector<int64_t> counts;   ///< scatter, gather: on the root, the parts of all members; split: color, key, slot, use
+  std::vector<int64_t> counts;   ///< scatter, gather: on the root, the parts of all members (none: equal ones); split: color, key, slot, use
   std::vector<int32_t> members;  ///< worker ids by rank
   uint64_t step = 0;             ///< where this member's step counter stands (node-local data movement)
   uint64_t taken = 0;            ///< where its count of agreements stands: it may not write anew before all have taken

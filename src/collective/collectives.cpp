@@ -40,13 +40,16 @@ bool overlaps_partly(const Tensor& a, const Tensor& b) {
   return x != y && x < y + b.size_bytes() && y < x + a.size_bytes();
 }
 
-/// The parts that the root lists; equal ones when it lists none.
-std::vector<int64_t> parts_of(const Collectives::Members& comm, const Collectives::Operation& o, const Tensor& whole) {
+/// The root's lists of parts, or none for equal ones, fit the whole and the root's own part.
+void check_parts(const Collectives::Members& comm, const Collectives::Operation& o, const Tensor& whole, const Tensor& part) {
   const auto size = static_cast<int64_t>(comm.workers.size());
   if (o.counts.empty()) {
     if (whole.element_count() % size != 0)
       refuse(o.op, fmt::format("{} elements do not divide by {} members; pass counts", whole.element_count(), size));
-    return std::vector<int64_t>(comm.workers.size(), whole.element_count() / size);
+    if (whole.element_count() / size != part.element_count())
+      refuse(o.op, fmt::format("{} elements for {} members, expected {} elements in the root's own part, which has {}",
+                               whole.element_count(), size, whole.element_count() / size, part.element_count()));
+    return;
   }
   int64_t total = 0;
   for (int64_t n : o.counts) {
@@ -56,7 +59,12 @@ std::vector<int64_t> parts_of(const Collectives::Members& comm, const Collective
   if (std::ssize(o.counts) != size || total != whole.element_count())
     refuse(o.op, fmt::format("{} counts add up to {}, expected {} adding up to {}", o.counts.size(), total, size,
                              whole.element_count()));
-  return o.counts;
+}
+
+/// Those that the root lists; equal ones when it lists none.
+std::vector<int64_t> parts(int root, int64_t own, const std::vector<Arrival>& arrivals) {
+  const auto& listed = arrivals[static_cast<size_t>(root)].counts;
+  return listed.empty() ? std::vector<int64_t>(arrivals.size(), own) : listed;
 }
 
 }  // namespace
@@ -112,7 +120,7 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
       if (is_root) {
         check_source(o.op, *o.src);
         same_dtype();
-        o.counts = parts_of(comm, o, *o.src);
+        check_parts(comm, o, *o.src, *o.dst);
       } else {
         o.src = &kNone;
         o.counts.clear();
@@ -123,7 +131,7 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
       if (is_root) {
         check_tensor(o.op, "dst", *o.dst);
         same_dtype();
-        o.counts = parts_of(comm, o, *o.dst);
+        check_parts(comm, o, *o.dst, *o.src);
       } else {
         o.dst = &kNone;
         o.counts.clear();
@@ -163,10 +171,10 @@ void Collectives::offer(const Members& comm, Arrival& mine, const Operation& o, 
   if (!plane_.node) return;
   const bool on_node = resolve_ccl(ccl_, plane_, comm.workers) == "local";
   if (!on_node && ccl_ != "auto") return;
-  if (on_node && is_eager(o.op, mine.signature, comm.workers.size())) {
+  if (on_node && o.counts.empty() && is_eager(o.op, mine.signature, comm.workers.size())) {
     mine.is_eager = true;
     if (src.data) mine.eager = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
-    return;
+    if (!has_parts(o.op)) return;  // else the root may turn out to list parts
   }
   mine.src = operand_of(src, *plane_.node);
   mine.dst = operand_of(dst, *plane_.node);
@@ -216,10 +224,8 @@ void Collectives::move(const Members& comm, const Operation& o, Buffer src, Buff
     case CollectiveOp::kReduceScatter: return back_end.reduce_scatter(src, dst, o.reduce, arrivals);
     case CollectiveOp::kAllgather: return back_end.allgather(src, dst, arrivals);
     case CollectiveOp::kBroadcast: return back_end.broadcast(src, dst, o.root, arrivals);
-    case CollectiveOp::kScatter:
-      return back_end.scatter(src, dst, o.root, arrivals[static_cast<size_t>(o.root)].counts, arrivals);
-    case CollectiveOp::kGather:
-      return back_end.gather(src, dst, o.root, arrivals[static_cast<size_t>(o.root)].counts, arrivals);
+    case CollectiveOp::kScatter: return back_end.scatter(src, dst, o.root, parts(o.root, dst.count, arrivals), arrivals);
+    case CollectiveOp::kGather: return back_end.gather(src, dst, o.root, parts(o.root, src.count, arrivals), arrivals);
     case CollectiveOp::kAllToAll: return back_end.all_to_all(src, dst, arrivals);
     case CollectiveOp::kSendRecv:
       return *o.src ? back_end.send(src, 1, arrivals) : back_end.recv(dst, 0, arrivals);

@@ -62,6 +62,15 @@ void get_operands(const std::atomic<uint64_t>* words, Arrival& arrival) {
   }
 }
 
+/// Only the root knows, and its record.
+bool root_lists_parts(const Arrival& mine, SegmentView& view) {
+  if (!has_parts(mine.signature.op)) return false;
+  const int root = mine.members[static_cast<size_t>(mine.signature.root)];
+  if (root == mine.worker) return !mine.counts.empty();
+  const auto arrival = view.arrival(root);
+  return arrival && !arrival->counts.empty();
+}
+
 }  // namespace
 
 void encode(Writer& out, const RemoteVerdict& v) {
@@ -190,8 +199,8 @@ void WorkerAgreement::write(Arrival& arrival, Readers readers) {
   arrival.step = slot.step.load(std::memory_order_relaxed);
   arrival.taken = slot.taken.load(std::memory_order_relaxed);
   arrival.left = left_;
-  if (!arrival.is_eager) put_operands(slot.operands[line_], arrival);
-  else if (!arrival.eager.empty()) std::memcpy(segment_.eager(worker_, line_), arrival.eager.data(), arrival.eager.size());
+  if (!arrival.is_eager || has_parts(arrival.signature.op)) put_operands(slot.operands[line_], arrival);
+  if (arrival.is_eager && !arrival.eager.empty()) std::memcpy(segment_.eager(worker_, line_), arrival.eager.data(), arrival.eager.size());
   if (readers != Readers::kLine) {
     await_takers(1 - line_);  // there is one record
     write_record(arrival);
@@ -224,8 +233,7 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
     const CollectiveOp op = mine.signature.op;
     has_part_of_all_ = mine.signature.count > 0 && (op == CollectiveOp::kAllreduce || op == CollectiveOp::kReduceScatter ||
                                                     op == CollectiveOp::kAllgather || op == CollectiveOp::kAllToAll);
-    const bool has_counts = op == CollectiveOp::kScatter || op == CollectiveOp::kGather || op == CollectiveOp::kSplit;
-    const bool line_is_enough = left_.empty() && !has_counts;
+    const bool line_is_enough = left_.empty() && mine.counts.empty();
     write(mine, line_is_enough ? Readers::kLine : left_.empty() ? Readers::kRecord : Readers::kLeader);
     agree_on_node(mine, line_is_enough);
   } else {
@@ -243,7 +251,8 @@ void WorkerAgreement::ends(bool well) {
 }
 
 void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
-  if (!line_is_enough || !agree_by_lines(mine)) {
+  const bool by_lines = line_is_enough && agree_by_lines(mine);
+  if (!by_lines) {
     if (line_is_enough) {  // it has become worth telling who the members are
       await_takers(1 - line_);
       write_record(mine);
@@ -252,12 +261,14 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
   }
   // a member that agreed stays as it arrived until all have taken note
   SegmentView view(segment_, mine.id);
+  const bool is_eager = mine.is_eager && (by_lines || !root_lists_parts(mine, view));
   arrivals_.resize(mine.members.size());
   for (size_t r = 0; r < arrivals_.size(); ++r) {
     const int32_t w = mine.members[r];
     Arrival& arrival = arrivals_[r];
     if (w == worker_) {
       arrival = mine;
+      arrival.is_eager = is_eager;
       continue;
     }
     ArrivalLine::Seen seen{};
@@ -272,14 +283,14 @@ void WorkerAgreement::agree_on_node(Arrival& mine, bool line_is_enough) {
       if (!recorded) segment_.check_not_abandoned();
       arrival = std::move(recorded).value();
     }
-    arrival.is_eager = mine.is_eager;
-    if (mine.is_eager) arrival.eager = {segment_.eager(w, line), kEagerBytes};
+    arrival.is_eager = is_eager;
+    if (is_eager) arrival.eager = {segment_.eager(w, line), kEagerBytes};
     else get_operands(segment_.slot(w).operands[line], arrival);
     takers_[line_].emplace_back(w, arrival.taken + 1);
     seen_taken_[static_cast<size_t>(w)] = arrival.taken;
   }
   recorder_.agreed();  // before others may go on: they must not see us wait
-  takes_at_end_ = mine.is_eager;
+  takes_at_end_ = is_eager;
   if (takes_at_end_) return;
   if (has_part_of_all_) {
     auto& taken = segment_.slot(worker_).taken;
@@ -298,11 +309,13 @@ void WorkerAgreement::take() {
 /// Without a look at anything but the members' lines, for as long as it is worth being awake. False: somebody is late, or differs.
 bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
   const auto key = ArrivalLine::key_of(mine.id, mine.signature);
+  bool is_not_enough = false;  // somebody's line
   const auto has_joined = [&](int32_t w) {
     const ArrivalLine* lines[] = {&segment_.arrival_line(w, 0), &segment_.arrival_line(w, 1)};
     if (lines[1]->version() > lines[0]->version()) std::swap(lines[0], lines[1]);
     ArrivalLine::Seen seen{};
     if (!lines[0]->read(seen)) return false;
+    is_not_enough |= seen.id() == mine.id && (seen.key != key || seen.in_record);
     if (seen.key == key) return !seen.in_record;
     const bool may_have_left = seen.in_record;
     if (!lines[1]->read(seen) || seen.key != key || seen.in_record) return false;
@@ -313,10 +326,12 @@ bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
   size_t late = 0;
   const auto settled = [&] {
     while (late < mine.members.size() && has_joined(mine.members[late])) ++late;
+    if (is_not_enough) return true;
     // all at one moment: nobody has left while we waited for the last
     return late == mine.members.size() && std::all_of(mine.members.begin(), mine.members.end(), has_joined);
   };
-  return settled() || wait_until(segment_.header().board, policy_, Clock::now() + policy_.spin + policy_.yield, settled);
+  const bool in_time = settled() || wait_until(segment_.header().board, policy_, Clock::now() + policy_.spin + policy_.yield, settled);
+  return in_time && !is_not_enough;
 }
 
 void WorkerAgreement::agree_slowly(Arrival& mine) {

@@ -143,6 +143,11 @@ void check_moves(const Comm& comm, DType dtype, int64_t n) {
     Tensor got = Tensor::empty({n}, dtype);
     comm.broadcast(rank == root ? mine : Tensor(), got, root);
     same(got, 0, filled(root, n, dtype), "broadcast");
+    comm.scatter(rank == root ? filled(root, n * size, dtype) : Tensor(), got, root);
+    same(got, 0, filled(root, n, dtype, rank * n), "scatter");
+    Tensor gathered = rank == root ? Tensor::empty({n * size}, dtype) : Tensor();
+    comm.gather(mine, gathered, root);
+    for (int r = 0; rank == root && r < size; ++r) same(gathered, r * n, filled(r, n, dtype), "gather");
     // uneven: member r has n + r elements, and one has none
     std::vector<int64_t> counts;
     for (int r = 0; r < size; ++r) counts.push_back(r == size / 2 ? 0 : n + r);
@@ -257,6 +262,7 @@ const bool registered = [] {
     if (what == "root") world.broadcast(a, b, world.size());
     if (what == "self send") world.send(a, world.rank());
     if (what == "color") world.split(-1);
+    if (what == "own part") world.scatter(Tensor::full<float>({3 * world.size()}, 0), a, world.rank());
     if (what == "counts") world.gather(a, Tensor::full<float>({4 * world.size()}, 0), world.rank(), {1});
   });
   return true;
@@ -318,7 +324,8 @@ TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
       {"empty", "holds no tensor"}, {"count", "equal counts"},     {"dtype", "src is float32, dst is int32"},
       {"strided", "strided"},       {"overlap", "overlap in part"}, {"bool sum", "bool has no sum"},
       {"fp8", "has no sum"},        {"root", "root"},               {"self send", "expected another member"},
-      {"color", "negative"},        {"counts", "add up to"}};
+      {"color", "negative"},        {"counts", "add up to"},
+      {"own part", "in the root's own part, which has 4"}};
   Session s = make_session();
   auto refuse = s.get_global_func("comm.refuse"), moves = s.get_global_func("comm.moves");
   for (const auto& [what, text] : rows) {

@@ -66,15 +66,15 @@ class Round {
         return check(dst, "broadcast", [&](int64_t i) { return element(root, i, salt_); });
       }
       case 4: {
-        const auto counts = parts(n);
+        const auto [counts, listed] = parts(n);
         const Tensor dst = memory(counts[static_cast<size_t>(rank)]);
-        comm_.scatter(is_root ? filled(total(counts)) : Tensor(), dst, root, is_root ? counts : std::vector<int64_t>{});
-        return check(dst, "scatter", [&](int64_t i) { return element(root, before(counts) + i, salt_); });
+        comm_.scatter(is_root ? filled(total(counts)) : Tensor(), dst, root, is_root ? listed : std::vector<int64_t>{});
+        return check(dst, "scatter", [&, first = before(counts)](int64_t i) { return element(root, first + i, salt_); });
       }
       case 5: {
-        const auto counts = parts(n);
+        const auto [counts, listed] = parts(n);
         const Tensor dst = is_root ? memory(total(counts)) : Tensor();
-        comm_.gather(filled(counts[static_cast<size_t>(rank)]), dst, root, is_root ? counts : std::vector<int64_t>{});
+        comm_.gather(filled(counts[static_cast<size_t>(rank)]), dst, root, is_root ? listed : std::vector<int64_t>{});
         if (!is_root) return;
         int64_t first = 0;
         for (int r = 0; r < size; first += counts[static_cast<size_t>(r++)])
@@ -123,11 +123,15 @@ class Round {
     }
     return acc;
   }
-  std::vector<int64_t> parts(int64_t n) {
+  struct Parts {
+    std::vector<int64_t> counts, listed;  // by the root: equal ones need not be
+  };
+  Parts parts(int64_t n) {
     std::vector<int64_t> counts;
     const bool even = below(all_, 2) == 0;
     for (int r = 0; r < comm_.size(); ++r) counts.push_back(even ? n : static_cast<int64_t>(below(all_, static_cast<uint64_t>(n + 1))));
-    return counts;
+    const bool lists = below(mine_, 2) == 0;
+    return {counts, even && !lists ? std::vector<int64_t>{} : counts};
   }
   static int64_t total(const std::vector<int64_t>& counts) {
     int64_t sum = 0;

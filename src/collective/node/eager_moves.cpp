@@ -36,9 +36,9 @@ bool is_eager(CollectiveOp op, const Signature& s, size_t num_members) {
     case CollectiveOp::kBroadcast:
     case CollectiveOp::kAllToAll:
     case CollectiveOp::kSendRecv: return s.count <= most;
-    case CollectiveOp::kReduceScatter: return s.count <= most / static_cast<int64_t>(num_members);
-    case CollectiveOp::kScatter:
-    case CollectiveOp::kGather:
+    case CollectiveOp::kReduceScatter:
+    case CollectiveOp::kScatter: return s.count <= most / static_cast<int64_t>(num_members);
+    case CollectiveOp::kGather: return s.count <= most;
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: return false;
   }
@@ -60,6 +60,8 @@ void eager_all_to_all(Buffer dst, int rank, const std::vector<Arrival>& members)
   const int64_t part = dst.count / std::ssize(members);
   for (int64_t r = 0; r < std::ssize(members); ++r) copy(dst, r * part, members[static_cast<size_t>(r)], rank * part, part);
 }
+
+void eager_scatter(Buffer dst, int rank, const Arrival& from) { copy(dst, 0, from, rank * dst.count, dst.count); }
 
 void eager_copy(Buffer dst, const Arrival& from) { copy(dst, 0, from, 0, dst.count); }
 

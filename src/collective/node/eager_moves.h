@@ -5,13 +5,14 @@
 
 namespace tutti {
 
-/// Every member comes to the same answer, from what all agree on.
+/// Every member comes to the same answer, from what all agree on; in scatter and gather if the root lists no parts.
 bool is_eager(CollectiveOp op, const Signature& signature, size_t num_members);
 
 void eager_allreduce(Buffer dst, ReduceOp op, const std::vector<Arrival>& members);
 void eager_reduce_scatter(Buffer dst, ReduceOp op, int rank, const std::vector<Arrival>& members);
-void eager_allgather(Buffer dst, const std::vector<Arrival>& members);
+void eager_allgather(Buffer dst, const std::vector<Arrival>& members);  ///< gather, too: on the root
 void eager_all_to_all(Buffer dst, int rank, const std::vector<Arrival>& members);
+void eager_scatter(Buffer dst, int rank, const Arrival& from);
 void eager_copy(Buffer dst, const Arrival& from);
 
 }  // namespace tutti

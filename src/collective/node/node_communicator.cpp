@@ -42,12 +42,14 @@ class NodeCommunicator final : public Communicator {
   }
 
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+    if (members[0].is_eager) return eager_scatter(dst, rank_, members[static_cast<size_t>(root)]);
     const bool pulls = members[static_cast<size_t>(root)].src.in_reach();
     move(members, src, dst, pulls || reaches_dst(members),
          [&](DirectMoves& direct) { pulls ? direct.scatter(root, counts) : direct.push_scatter(root, counts); }, [&](StagedMoves& staged) { staged.scatter(src, dst, root, counts); });
   }
 
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+    if (members[0].is_eager) return rank_ == root ? eager_allgather(dst, members) : void();
     move(members, src, dst, members[static_cast<size_t>(root)].dst.in_reach(),
          [&](DirectMoves& direct) { direct.gather(root, counts); }, [&](StagedMoves& staged) { staged.gather(src, dst, root, counts); });
   }
