@@ -1,5 +1,7 @@
 #!/bin/sh
-# check_tidy.sh BUILD_DIR: clang-tidy has nothing to say about the sources and the headers they include.
+# check_tidy.sh BUILD_DIR [COMMITS]: clang-tidy has nothing to say about the sources, or those that the last commits have changed, and the
+# headers they include.
 set -eu
 cd "$(dirname "$0")/../.."
-find src -name '*.cpp' | xargs -P "$(nproc)" -n 4 clang-tidy -quiet -p "$1" 2>/dev/null
+if [ $# -gt 1 ] && git rev-parse -q --verify "HEAD~$2" >/dev/null; then git diff --name-only --diff-filter=d "HEAD~$2" -- 'src/*.cpp'
+else find src -name '*.cpp'; fi | xargs -r -P "$(nproc)" -n 2 clang-tidy -quiet -p "$1" 2>/dev/null
