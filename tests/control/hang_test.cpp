@@ -191,7 +191,7 @@ TEST(Hang, collectives_in_another_order_are_an_error_that_names_who_waits_for_wh
     const std::string message = message_of<RemoteError>([&] { s.sync_all(20s); });
     EXPECT_TRUE(has(message, "deadlock in command ")) << name << message;
     EXPECT_TRUE(has(message, "worker 0 waits in ")) << name << message;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s) << name;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << name;
     s.sync_all();
   }
 }
