@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "support/failures.h"
 #include "support/session_kinds.h"
 
 namespace {
@@ -28,33 +29,6 @@ const bool registered = [] {
     if (on == worker::id()) throw 42;  // NOLINT: not a std::exception, on purpose
   });
   register_global_func("fail.two_args", [](int64_t a, const std::string& b) { return std::to_string(a) + b; });
-  // worker `odd` has other operands than the rest; all catch that, and go on with their group at once
-  register_global_func("fail.caught_then_group", [](int64_t odd) {
-    Tensor one = Tensor::full<float>({4}, 1), wide = Tensor::full<double>({4}, 1), out = Tensor::like(one);
-    try {
-      worker::world().allreduce(worker::id() == odd ? wide : one, out);
-      if (worker::count() > 1) throw std::logic_error("agreed on different operands");
-    } catch (const UsageError&) {
-    } catch (const RemoteError&) {
-    }
-    worker::group().barrier();
-    worker::group().allreduce(one, out);
-    if (out.values<float>()[0] != static_cast<float>(worker::group_size())) throw std::logic_error("wrong sum");
-  });
-  register_global_func("fail.split", [](int64_t n) {
-    std::vector<Comm> kept;
-    for (int64_t i = 0; i < n; ++i) kept.push_back(worker::world().split(0));
-    for (const Comm& comm : kept) comm.barrier();
-  });
-  register_global_func("fail.retry", [](int64_t n) {
-    const Tensor src = Tensor::full<float>({worker::id() == 0 ? 4 : 5}, 1), dst = Tensor::like(src);
-    for (int64_t i = 0; i < n; ++i) try {
-        worker::world().allreduce(src, dst);
-      } catch (const UsageError& error) {
-        if (std::string(error.what()).find("have failed") != std::string::npos) throw;
-      } catch (const RemoteError&) {
-      }
-  });
   register_global_func("fail.on_a_device", [] {
     static float memory[4];
     return Tensor::wrap(memory, {4}, kFloat32, {}, {}, cuda(0));
@@ -91,46 +65,6 @@ const bool registered = [] {
     worker::world().allreduce(id, b, ReduceOp::kMax);
     maybe_throw(Point::kAfter);
   });
-  register_global_func("fail.caught", [](int thrower) -> int {
-    Tensor one = Tensor::full<float>({4}, 1), out = Tensor::like(one);
-    if (worker::id() == thrower) {
-      try {
-        worker::world().allreduce(one, Tensor::full<float>({3}, 0));  // refused here: counts differ
-      } catch (const UsageError&) {
-      }
-    } else {
-      try {
-        worker::world().allreduce(one, out);
-      } catch (const Error&) {
-      }
-    }
-    worker::world().allreduce(one, out);  // everyone again: must not pair with the first
-    return static_cast<int>(out.values<float>()[0]);
-  });
-  register_global_func("fail.mismatch", [](const std::string& what) {
-    const bool odd = worker::id() % 2 == 1;
-    Tensor a = Tensor::full<float>({odd && what == "count" ? 8 : 4}, 1);
-    Tensor b = odd && what == "dtype" ? Tensor::full<int32_t>({4}, 1) : a;
-    if (what == "kind" && odd) return worker::world().allreduce(a, a);
-    if (what == "kind") return worker::world().broadcast(a, a);
-    if (what == "op") return worker::world().allreduce(a, a, odd ? ReduceOp::kMin : ReduceOp::kMax);
-    if (what == "root") return worker::world().broadcast(a, a, odd ? 1 : 0);
-    worker::world().allreduce(b, b);
-  });
-  register_global_func("fail.leave", [](int leaver) {
-    Tensor a = Tensor::full<float>({4}, 1);
-    if (worker::id() != leaver) worker::world().allreduce(a, a);
-  });
-  register_global_func("fail.uneven", [](const Shape& claimed) {
-    Tensor part = Tensor::full<float>({2}, 1), whole = Tensor::full<float>({2 * worker::count()}, 0);
-    worker::world().gather(part, whole, 0, worker::id() == 0 ? std::vector<int64_t>(claimed.begin(), claimed.end()) : std::vector<int64_t>{});
-  });
-  register_global_func("fail.other_part", [](const std::string& op, int odd, int64_t count) {
-    const Comm world = worker::world();
-    const Tensor part = Tensor::full<float>({worker::id() == odd ? count + 1 : count}, 1), whole = Tensor::full<float>({count * world.size()}, 0);
-    if (op == "scatter") world.scatter(whole, part);
-    else world.gather(part, whole);
-  });
   return true;
 }();
 
@@ -138,27 +72,6 @@ Shape all_workers() {
   Shape ids;
   for (int w = 0; w < workers(); ++w) ids.push_back(w);
   return ids;
-}
-
-/// The session works: a collective over everyone gives the right result.
-void expect_usable(Session& s) {
-  DRef a = s.empty({4}, kFloat32), b = s.empty({4}, kFloat32);
-  s.get_global_func("fail.collectives")(Shape{}, 0, a, b);
-  s.sync_all();
-  for (int w = 0; w < workers(); ++w) {
-    EXPECT_EQ(to_vector(a.debug_get_from_remote(w)), std::vector<float>(4, static_cast<float>(workers())));
-    EXPECT_EQ(to_vector(b.debug_get_from_remote(w)), std::vector<float>(4, static_cast<float>(workers() - 1)));
-  }
-}
-
-RemoteError error_of_sync_all(Session& s) {
-  try {
-    s.sync_all();
-  } catch (const RemoteError& error) {
-    return error;
-  }
-  ADD_FAILURE() << "sync_all raised nothing";
-  return RemoteError({});
 }
 
 std::vector<Shape> throwing_sets() {
@@ -269,67 +182,6 @@ TEST(Failure, sync_of_a_victim_raises_the_origin) {
   expect_usable(s);
 }
 
-TEST(Failure, mismatched_operands_name_who_had_what) {
-  if (workers() < 2) return;  // one worker agrees with itself
-  for (const char* what : {"count", "dtype", "kind", "op", "root"}) {
-    Session s = make_session();
-    s.get_global_func("fail.mismatch")(what);
-    const std::string text = error_of_sync_all(s).what();
-    EXPECT_NE(text.find("operands differ"), std::string::npos) << what << ": " << text;
-    EXPECT_NE(text.find("worker 0"), std::string::npos) << what << ": " << text;
-    EXPECT_NE(text.find("worker 1"), std::string::npos) << what << ": " << text;
-    expect_usable(s);
-  }
-}
-
-TEST(Failure, a_gather_whose_counts_differ_from_the_root_s_list) {
-  if (workers() < 2) return;
-  Session s = make_session();
-  Shape claimed(static_cast<size_t>(workers()), 2);
-  claimed[0] = 1;
-  claimed[1] = 3;
-  s.get_global_func("fail.uneven")(claimed);
-  const std::string text = error_of_sync_all(s).what();
-  EXPECT_NE(text.find("the root lists"), std::string::npos) << text;
-  expect_usable(s);
-}
-
-TEST(Failure, a_part_that_differs_from_the_others) {
-  if (workers() < 2) return;
-  Session s = make_session();
-  for (const char* op : {"scatter", "gather"})
-    for (int64_t count : {2, 5000, 100'000}) {
-      const int odd = workers() - 1;
-      s.get_global_func("fail.other_part")(op, odd, count);
-      const std::string text = error_of_sync_all(s).what(), has = std::to_string(count + 1), listed = std::to_string(count);
-      EXPECT_NE(text.find(std::string(op) + " does not match: worker " + std::to_string(odd) + " has " + has + " elements, the root lists " + listed),
-                std::string::npos) << text;
-      expect_usable(s);
-    }
-}
-
-TEST(Failure, a_member_that_leaves_without_joining) {
-  if (workers() < 2) return;
-  for (int leaver : {0, workers() - 1}) {
-    Session s = make_session();
-    const auto start = std::chrono::steady_clock::now();
-    s.get_global_func("fail.leave")(leaver);
-    const std::string text = error_of_sync_all(s).what();
-    EXPECT_NE(text.find("worker " + std::to_string(leaver) + " left the command without joining"), std::string::npos) << text;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
-    expect_usable(s);
-  }
-}
-
-TEST(Failure, caught_failures_do_not_pair_different_collectives) {
-  for (int thrower : {0, workers() - 1}) {
-    Session s = make_session();
-    DRef r = s.get_global_func("fail.caught")(thrower);
-    for (int w = 0; w < workers(); ++w) EXPECT_EQ(r.debug_get_from_remote(w), Value(workers()));
-    expect_usable(s);
-  }
-}
-
 TEST(Failure, unknown_functions_and_wrong_arguments) {
   Session s = make_session();
   s.get_global_func("fail.ecko");
@@ -429,35 +281,6 @@ TEST(Failure, a_collective_s_failure_is_a_remote_error_in_the_function) {
   EXPECT_THROW(s.sync_all(), RemoteError);
   s.sync_all();
   EXPECT_EQ(type.debug_get_from_remote(workers() - 1), Value("RemoteError"));
-}
-
-TEST(Failure, leaving_a_collective_across_nodes_for_one_on_the_node) {
-  for (int groups : group_counts()) {
-    Session s = make_session(groups);
-    for (int round = 0; round < 20; ++round) {
-      s.get_global_func("fail.caught_then_group")(round % workers());
-      s.sync_all();
-    }
-    expect_usable(s);
-  }
-}
-
-TEST(Failure, too_many_communicators_in_one_command) {
-  Session s = make_session();
-  s.get_global_func("fail.split")(64);  // the most
-  s.sync_all();
-  s.get_global_func("fail.split")(65);
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("leads 64 communicators"), std::string::npos);
-  expect_usable(s);
-}
-
-TEST(Failure, very_many_caught_failures_in_one_command) {
-  if (workers() < 2) return;  // a collective alone can't disagree
-  Session s = make_session();
-  s.get_global_func("fail.retry")(300);
-  const std::string message = message_of<RemoteError>([&] { s.sync_all(); });
-  EXPECT_NE(message.find("have failed in this command"), std::string::npos) << message;
-  expect_usable(s);
 }
 
 TEST(Failure, values_that_can_t_be_copied_or_sent_are_refused_not_lost) {
