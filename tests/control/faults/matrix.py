@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The fault matrix: what goes wrong x who x when x kind of session, each cell a program of its own with a time limit.
+"""The fault matrix: what goes wrong x who x when x kind of session, each cell a program of its own with a time limit; and, for an exception
+and a kill, x the collective, whose data may take another path.
 
     matrix.py FAULT_CELL MPIRUN [--every N]   every N-th cell (default: all)
 
@@ -22,6 +23,8 @@ FAULTS = ["throw", "throw_int", "module", "exit", "kill", "segv", "loop", "misma
 WHO = {"worker 0": 0, "last worker": WORKERS - 1, "all": -1}
 WHEN = ["before", "inside", "after"]
 KINDS = ["thread", "process", "mpi", "mpi 2 nodes"]
+COLLECTIVES = ["large allreduce", "large allgather", "large reduce_scatter", "large foreign broadcast", "scatter", "large scatter", "gather", "large gather",
+               "lent broadcast", "lent scatter"]  # beside allreduce, which has every cell
 # worker functions run no code inside a collective: what can go wrong there is asked for with TUTTI_FAULT in=transfer
 INSIDE = {"throw": "throw", "exit": "exit", "kill": "kill", "segv": "segv", "loop": "stall"}
 CODE = {"exit": 3, "kill": 128 + signal.SIGKILL, "segv": 128 + signal.SIGSEGV}
@@ -95,15 +98,16 @@ def sweep(pids):
             pass
 
 
-def run(cell, mpirun, fault, who, when, kind):
+def run(cell, mpirun, fault, who, when, kind, collective):
     """None, or what is wrong."""
     mark = f"TUTTI_TEST_CELL={uuid.uuid4().hex}"
     env = dict(os.environ, TUTTI_TEST_CELL=mark.split("=")[1])
     if when == "inside":
-        env["TUTTI_FAULT"] = f"{INSIDE[fault]} command=9 in=transfer" + (f" worker={who}" if who >= 0 else "")
+        command = 13 if collective.startswith("lent") else 9  # as counted from the session's start
+        env["TUTTI_FAULT"] = f"{INSIDE[fault]} command={command} in=transfer" + (f" worker={who}" if who >= 0 else "")
     if kind == "mpi 2 nodes":
         env["TUTTI_RANKS_PER_NODE"] = "2"
-    command = [cell, kind.split()[0], fault if when != "inside" else INSIDE[fault], str(who), when]
+    command = [cell, kind.split()[0], fault if when != "inside" else INSIDE[fault], str(who), when, collective]
     if kind.startswith("mpi"):
         command = [mpirun, "-n", str(WORKERS)] + command
     code, patterns = expected(fault, who, when, kind)
@@ -142,15 +146,17 @@ def main():
     passed = failed = 0
     slowest = collections.Counter()  # of deaths, start-up included
     skipped = collections.Counter()
-    for i, (fault, who, when, kind) in enumerate(itertools.product(FAULTS, WHO, WHEN, KINDS)):
-        name = f"{fault}, {who}, {when} a collective, {kind}"
+    cells = list(itertools.product(FAULTS, WHO, WHEN, KINDS, ["allreduce"]))
+    cells += itertools.product(["throw", "kill"], ["worker 0", "last worker"], ["before", "inside"], KINDS, COLLECTIVES)
+    for i, (fault, who, when, kind, collective) in enumerate(cells):
+        name = f"{fault}, {who}, {when} a collective, {kind}, {collective}"
         if i % args.every or (args.only and args.only not in name):
             continue
         if reason := why_not(fault, when):
             skipped[f"{fault} inside a collective: {reason}"] += 1
             continue
         begun = time.monotonic()
-        wrong = run(args.cell, args.mpirun, fault, WHO[who], when, kind)
+        wrong = run(args.cell, args.mpirun, fault, WHO[who], when, kind, collective)
         if fault in ENDED:
             slowest[kind] = max(slowest[kind], time.monotonic() - begun)
         passed += not wrong
