@@ -17,6 +17,8 @@ import sys
 import time
 import uuid
 
+from left_behind import orphans, shared_memory, sweep
+
 LIMIT_S = 20  # of a cell, start-up included; an end that takes longer counts as a hang
 WORKERS = 4
 FAULTS = ["throw", "throw_int", "module", "exit", "kill", "segv", "loop", "mismatch", "skip"]
@@ -71,31 +73,6 @@ def expected(fault, who, when, kind):
                  "segv": r"process rank %s with PID .* on node .* exited on signal 11"}
         return CODE[fault], [names[fault] % (r"\d" if who < 0 else who)]
     return CODE[fault], []  # the controller's own process
-
-
-def orphans(mark):
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark.encode() in file.read():
-                    found.append(pid)
-        except OSError:
-            pass
-    return found
-
-
-def shared_memory():
-    """All that has a name, but what Open MPI leaves itself when it is killed."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("vader_segment.")}
-
-
-def sweep(pids):
-    for pid in pids:
-        try:
-            os.kill(int(pid), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def run(cell, mpirun, fault, who, when, kind, collective):

@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+"""Ranks killed at random moments of a program that is busy with collectives: it ends, and leaves neither processes nor shared memory behind.
+
+    random_kills.py STRESS_TEST MPIRUN ROUNDS [SEED]   rounds on processes, ranks of one node and ranks of two
+"""
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+from left_behind import nameless_shared_memory, orphans, shared_memory, sweep
+
+WORKERS = 4
+LIMIT_S = 10  # from the kill to the end of everything
+PATIENCE_S = 10  # until memory is seen to be free
+HELD_MIB = 20  # a run's tensors are more than twice as much; less may be another program's
+
+
+def is_worker(pid, stress_test):
+    try:
+        return os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(stress_test)
+    except OSError:
+        return False
+
+
+def kill_one(stress_test, mpirun, kind, after, chosen):
+    """None, or what is wrong."""
+    mark = f"TUTTI_TEST_CELL={uuid.uuid4().hex}"
+    env = dict(os.environ, TUTTI_TEST_KIND=kind.split()[0], TUTTI_TEST_WORKERS=str(WORKERS), TUTTI_TEST_SECONDS="60", TUTTI_TEST_CELL=mark.split("=")[1])
+    if kind == "mpi 2 nodes":
+        env["TUTTI_RANKS_PER_NODE"] = "2"
+    command = [stress_test] if kind == "process" else [mpirun, "-n", str(WORKERS), stress_test]
+    names, nameless = shared_memory(), nameless_shared_memory()
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
+        time.sleep(after)
+        workers = [pid for pid in orphans(mark) if is_worker(pid, stress_test)]
+        if process.poll() is not None or not workers:
+            sweep(orphans(mark))
+            return f"ended before the kill: {process.communicate()[0]}"
+        victim = sorted(workers, key=int)[chosen % len(workers)]
+        os.kill(int(victim), signal.SIGKILL)
+        begun = time.monotonic()
+        try:
+            output, _ = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            left = orphans(mark)
+            sweep(left)
+            return f"hangs; processes {left}; killed was {victim}\n{process.communicate()[0]}"
+    if process.returncode == 0:
+        return f"the exit code is 0 though process {victim} was killed\n{output}"
+    while (left := orphans(mark)) and time.monotonic() - begun < LIMIT_S:
+        time.sleep(0.05)
+    if left:
+        sweep(left)
+        return f"leaves processes behind: {left}\n{output}"
+    if left := shared_memory() - names:
+        return f"leaves shared memory behind: {left}\n{output}"
+    while (more := nameless_shared_memory() - nameless) > HELD_MIB and time.monotonic() - begun < LIMIT_S + PATIENCE_S:
+        time.sleep(0.05)
+    return f"leaves {more:.1f} MiB of shared memory behind\n{output}" if more > HELD_MIB else None
+
+
+def main():
+    stress_test, mpirun, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else int.from_bytes(os.urandom(4), "little")
+    print(f"seed {seed}", flush=True)
+    chance = random.Random(seed)
+    failed = 0
+    for i in range(rounds):
+        for kind in ["process", "mpi", "mpi 2 nodes"]:
+            after, chosen = chance.uniform(0.05 if kind == "process" else 0.5, 2.5), chance.randrange(WORKERS)
+            if wrong := kill_one(stress_test, mpirun, kind, after, chosen):
+                failed += 1
+                print(f"FAILED: round {i}, {kind}, after {after:.2f} s: {wrong}", flush=True)
+    print(f"{3 * rounds - failed} passed, {failed} failed, 0 skipped")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
