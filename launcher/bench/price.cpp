@@ -2,6 +2,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -32,11 +33,29 @@ class NoAgreement final : public Agreement {
   std::vector<Arrival> arrivals_;
 };
 
+double now_ms() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double thrown_at = 0;
+
 enum class Way : int64_t { kOurs, kWithoutAgreement, kMpi };
 
 const bool registered[] = {
     register_global_func("bench.two_ints", [](int64_t a, int64_t b) { return a + b; }),
     register_global_func("bench.recorder", [](bool on) { Worker::current()->recorder().pause(!on); }),
+    register_global_func("bench.thrown_at", [] { return thrown_at; }),
+    // the last worker throws; the others say when they were told
+    register_global_func("bench.told_at", [] {
+      if (worker::id() == worker::count() - 1) {
+        thrown_at = now_ms();
+        throw std::runtime_error("on purpose");
+      }
+      const auto one = Tensor::full<float>({1}, 1);
+      try {
+        worker::world().allreduce(one, one);
+      } catch (const RemoteError&) {
+        return now_ms();
+      }
+      throw std::logic_error("an allreduce without the last worker");
+    }),
     // microseconds of one allreduce of n floats
     register_global_func("bench.allreduce", [](int64_t n, int64_t times, int64_t way) {
       const auto src = Tensor::full<float>({n}, 1), dst = Tensor::full<float>({n}, 0);
@@ -97,10 +116,27 @@ double allreduce_us(Session& s, int64_t n, Way way) {
   return slowest;
 }
 
+/// From an exception to the last of the others in a collective that is told of it; of ranks with one clock.
+double told_after_ms(Session& s) {
+  const DRef told = s.get_global_func("bench.told_at")();
+  try {
+    s.sync_all();
+  } catch (const RemoteError&) {
+  }
+  double last = 0;
+  for (int w = 0; w < s.num_workers() - 1; ++w) last = std::max(last, told.debug_get_from_remote(w).as<double>());
+  return last - s.get_global_func("bench.thrown_at")().debug_get_from_remote(s.num_workers() - 1).as<double>();
+}
+
 int controller(int, char**) {
   Session s = Session::create();
   fmt::print("what failure handling costs while nothing fails; {} workers, medians of 9 paired runs\n", s.num_workers());
   fmt::print("  {:<48} {:>12.1f} ns a command\n", "flight recorder alone", median({recorder_ns(), recorder_ns(), recorder_ns()}));
+  if (s.num_workers() > 1) {
+    std::vector<double> told;
+    for (int i = 0; i < 9; ++i) told.push_back(told_after_ms(s));
+    fmt::print("  {:<48} {:>12.2f} ms, the first time {:.2f}\n", "an exception, until the others are told", median(told), told.front());
+  }
   auto with_recorder = [&](bool on, auto measure) {
     s.get_global_func("bench.recorder")(on);
     s.sync_all();

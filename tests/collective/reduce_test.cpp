@@ -160,16 +160,34 @@ TEST(Reduce, vectors_give_what_single_elements_do) {
   check_vectors<BFloat>(kBFloat16);
 }
 
-TEST(Reduce, halves_that_are_no_numbers_stay_so) {
-  for (const DType dtype : {kFloat16, kBFloat16}) {
-    const uint16_t nan = dtype == kFloat16 ? 0x7c01 : 0x7f81, infinity = dtype == kFloat16 ? 0x7c00 : 0x7f80;
-    const std::vector<uint16_t> a(64, nan), b(64, infinity);
-    std::vector<uint16_t> out(64);
-    reduce(ReduceOp::kSum, dtype, {a.data(), b.data()}, out.data(), 64);
-    for (uint16_t v : out) EXPECT_GT(v & 0x7fff, infinity);
-    reduce(ReduceOp::kSum, dtype, {b.data(), b.data()}, out.data(), 64);
-    for (uint16_t v : out) EXPECT_EQ(v, infinity);
+/// Every bit pattern with others, beside numbers and beside each other: what is no number stays none, and spoils no neighbour.
+template <class T>
+void check_every_pattern(DType dtype) {
+  constexpr size_t n = 65536;
+  std::vector<std::vector<T>> sources(2, std::vector<T>(n));
+  for (size_t i = 0; i < n; ++i) {
+    sources[0][i] = T{static_cast<uint16_t>(i)};
+    sources[1][i] = T{static_cast<uint16_t>(i * 257 + i / 256)};
   }
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg})
+    for (const size_t num_dsts : {1, 2}) {
+      std::vector<std::vector<T>> dsts(num_dsts, std::vector<T>(n));
+      std::vector<char*> to;
+      for (auto& dst : dsts) to.push_back(reinterpret_cast<char*>(dst.data()));
+      const char* const from[] = {reinterpret_cast<const char*>(sources[0].data()), reinterpret_cast<const char*>(sources[1].data())};
+      reduce(op, dtype, from, to, n);
+      for (const auto& dst : dsts)
+        for (size_t i = 0; i < n; ++i) {
+          const T want = expected(op, sources, i);
+          if (std::isnan(widen(want))) ASSERT_TRUE(std::isnan(widen(dst[i]))) << to_string(dtype) << to_string(op) << i;
+          else ASSERT_EQ(dst[i].bits, want.bits) << to_string(dtype) << to_string(op) << i;
+        }
+    }
+}
+
+TEST(Reduce, halves_that_are_no_numbers_stay_so) {
+  check_every_pattern<Half>(kFloat16);
+  check_every_pattern<BFloat>(kBFloat16);
 }
 
 TEST(Reduce, knows_what_it_can) {

@@ -1,0 +1,64 @@
+// What the loops over vectors share. Blocks of 2 KiB: while one is computed the next one's lines are fetched for writing, which other
+// cores hold. In a block 64 bytes at a time: all sources are read before anything is written.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "collective/reduce.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TUTTI_AVX2 [[gnu::target("avx2,f16c")]]
+#else
+#define TUTTI_AVX2
+#endif
+#define TUTTI_INLINE [[gnu::always_inline]] inline
+
+namespace tutti {
+
+constexpr int64_t kBlockBytes = 2048, kGroupBytes = 64;
+
+using Sources = std::span<const char* const>;
+using Dsts = std::span<char* const>;
+
+/// Of this processor, also F16C; false with TUTTI_SIMD=portable.
+bool has_avx2();
+
+template <class Pointers>
+TUTTI_INLINE void fetch_for_writing(const Pointers& dsts, int64_t begin, int64_t end) {
+#if defined(__x86_64__)
+  for (char* dst : dsts)
+    for (int64_t at = begin; at < end; at += 64) asm volatile("prefetchw %0" : : "m"(dst[at]));
+#else
+  for (char* dst : dsts)
+    for (int64_t at = begin; at < end; at += 64) __builtin_prefetch(dst + at, 1);
+#endif
+}
+
+/// After the last store.
+TUTTI_INLINE void streamed([[maybe_unused]] Stores stores) {
+#if defined(__x86_64__)
+  if (stores == Stores::kStreamed) _mm_sfence();
+#endif
+}
+
+inline bool can_stream([[maybe_unused]] Dsts dsts) {
+#if defined(__x86_64__)
+  return std::all_of(dsts.begin(), dsts.end(), [](char* dst) { return reinterpret_cast<uintptr_t>(dst) % 32 == 0; });
+#else
+  return false;
+#endif
+}
+
+/// Two members are the most frequent case: the pointers of an array stay in registers, a span's are read again after each store.
+inline bool is_pair(Sources sources, Dsts dsts) { return sources.size() == 2 && dsts.size() == 2; }
+template <class T>
+std::array<T, 2> pair(std::span<T const> of) { return {of[0], of[1]}; }
+
+/// float16 and bfloat16, the first `end` bytes: false where there are no vectors for them.
+bool reduce_halves(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t end, Stores stores);
+
+}  // namespace tutti
