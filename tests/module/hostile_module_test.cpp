@@ -51,7 +51,7 @@ TEST(Hostile, results_that_are_none) {
       {"long_error", "(10000000 bytes in all)"},
   };
   for (const auto& [name, text] : table) {
-    const std::string message = message_of<RemoteError>([&] {
+    const std::string message = message_of<RemoteError>([&, name = name] {  // captured so, for clang 14
       m[name]();
       s.sync_all();
     });
