@@ -140,8 +140,8 @@ bool can_reduce(DType dtype, ReduceOp op) {
   return with_type(dtype, [](auto) {});
 }
 
-void reduce(ReduceOp op, DType dtype, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count, Stores stores) {
-  const int64_t done = reduce_vectors(op, dtype, sources, dsts, count, stores);
+void reduce(ReduceOp op, DType dtype, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count) {
+  const int64_t done = reduce_vectors(op, dtype, sources, dsts, count);
   const bool known = done == count || with_type(dtype, [&](auto zero) { reduce_scalars<decltype(zero)>(op, sources, dsts, done, count); });
   if (!known) throw UsageError(fmt::format("{} can't be reduced", to_string(dtype)));
 }

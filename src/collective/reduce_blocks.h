@@ -38,27 +38,12 @@ TUTTI_INLINE void fetch_for_writing(const Pointers& dsts, int64_t begin, int64_t
 #endif
 }
 
-/// After the last store.
-TUTTI_INLINE void streamed([[maybe_unused]] Stores stores) {
-#if defined(__x86_64__)
-  if (stores == Stores::kStreamed) _mm_sfence();
-#endif
-}
-
-inline bool can_stream([[maybe_unused]] Dsts dsts) {
-#if defined(__x86_64__)
-  return std::all_of(dsts.begin(), dsts.end(), [](char* dst) { return reinterpret_cast<uintptr_t>(dst) % 32 == 0; });
-#else
-  return false;
-#endif
-}
-
 /// Two members are the most frequent case: the pointers of an array stay in registers, a span's are read again after each store.
 inline bool is_pair(Sources sources, Dsts dsts) { return sources.size() == 2 && dsts.size() == 2; }
 template <class T>
 std::array<T, 2> pair(std::span<T const> of) { return {of[0], of[1]}; }
 
 /// float16 and bfloat16, the first `end` bytes: false where there are no vectors for them.
-bool reduce_halves(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t end, Stores stores);
+bool reduce_halves(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t end);
 
 }  // namespace tutti

@@ -68,10 +68,10 @@ struct Group {
 };
 
 template <class Lanes, ReduceOp op, class Sources, class Dsts>
-TUTTI_AVX2 void loop(const Sources sources, const Dsts dsts, int64_t end, Stores stores) {
+TUTTI_AVX2 void loop(const Sources sources, const Dsts dsts, int64_t end) {
   for (int64_t begin = 0; begin < end; begin += kBlockBytes) {
     const int64_t next = std::min(begin + kBlockBytes, end);
-    if (stores == Stores::kCached) fetch_for_writing(dsts, next, std::min(next + kBlockBytes, end));
+    fetch_for_writing(dsts, next, std::min(next + kBlockBytes, end));
     for (int64_t at = begin; at < next; at += kGroupBytes) {
       Group<Lanes> acc(sources[0] + at);
       for (size_t s = 1; s < sources.size(); ++s) acc.template add<op>(Group<Lanes>(sources[s] + at));
@@ -79,28 +79,27 @@ TUTTI_AVX2 void loop(const Sources sources, const Dsts dsts, int64_t end, Stores
       const __m256i low = Lanes::narrow(acc.a, acc.b), high = Lanes::narrow(acc.c, acc.d);
       for (char* dst : dsts) {
         auto* to = reinterpret_cast<__m256i*>(dst + at);
-        if (stores == Stores::kStreamed) _mm256_stream_si256(to, low), _mm256_stream_si256(to + 1, high);
-        else _mm256_storeu_si256(to, low), _mm256_storeu_si256(to + 1, high);
+        _mm256_storeu_si256(to, low);
+        _mm256_storeu_si256(to + 1, high);
       }
     }
   }
-  streamed(stores);
 }
 
 template <class Lanes, ReduceOp op>
-void halves(Sources sources, Dsts dsts, int64_t end, Stores stores) {
-  if (is_pair(sources, dsts)) return loop<Lanes, op>(pair(sources), pair(dsts), end, stores);
-  loop<Lanes, op>(sources, dsts, end, stores);
+void halves(Sources sources, Dsts dsts, int64_t end) {
+  if (is_pair(sources, dsts)) return loop<Lanes, op>(pair(sources), pair(dsts), end);
+  loop<Lanes, op>(sources, dsts, end);
 }
 
 template <class Lanes>
-void halves(ReduceOp op, Sources sources, Dsts dsts, int64_t end, Stores stores) {
+void halves(ReduceOp op, Sources sources, Dsts dsts, int64_t end) {
   switch (op) {
-    case ReduceOp::kSum: return halves<Lanes, ReduceOp::kSum>(sources, dsts, end, stores);
-    case ReduceOp::kProd: return halves<Lanes, ReduceOp::kProd>(sources, dsts, end, stores);
-    case ReduceOp::kMin: return halves<Lanes, ReduceOp::kMin>(sources, dsts, end, stores);
-    case ReduceOp::kMax: return halves<Lanes, ReduceOp::kMax>(sources, dsts, end, stores);
-    case ReduceOp::kAvg: return halves<Lanes, ReduceOp::kAvg>(sources, dsts, end, stores);
+    case ReduceOp::kSum: return halves<Lanes, ReduceOp::kSum>(sources, dsts, end);
+    case ReduceOp::kProd: return halves<Lanes, ReduceOp::kProd>(sources, dsts, end);
+    case ReduceOp::kMin: return halves<Lanes, ReduceOp::kMin>(sources, dsts, end);
+    case ReduceOp::kMax: return halves<Lanes, ReduceOp::kMax>(sources, dsts, end);
+    case ReduceOp::kAvg: return halves<Lanes, ReduceOp::kAvg>(sources, dsts, end);
   }
 }
 
@@ -114,17 +113,17 @@ bool has_avx2() {
   return has;
 }
 
-bool reduce_halves(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t end, Stores stores) {
+bool reduce_halves(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t end) {
   if (!has_avx2()) return false;
-  if (dtype == kFloat16) return halves<HalfLanes>(op, sources, dsts, end, stores), true;
-  if (dtype == kBFloat16) return halves<BFloatLanes>(op, sources, dsts, end, stores), true;
+  if (dtype == kFloat16) return halves<HalfLanes>(op, sources, dsts, end), true;
+  if (dtype == kBFloat16) return halves<BFloatLanes>(op, sources, dsts, end), true;
   return false;
 }
 
 #else
 
 bool has_avx2() { return false; }
-bool reduce_halves(ReduceOp, DType, Sources, Dsts, int64_t, Stores) { return false; }
+bool reduce_halves(ReduceOp, DType, Sources, Dsts, int64_t) { return false; }
 
 #endif
 

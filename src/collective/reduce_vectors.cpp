@@ -2,7 +2,6 @@
 #include "collective/reduce_vectors.h"
 
 #include <array>
-#include <cstring>
 #include <type_traits>
 
 #include "collective/reduce_blocks.h"
@@ -45,61 +44,47 @@ struct Group {
     reinterpret_cast<Anywhere*>(to)[0] = a;
     reinterpret_cast<Anywhere*>(to)[1] = b;
   }
-  TUTTI_INLINE void stream(char* to) const {
-#if defined(__x86_64__)
-    __m128i quarters[4];
-    std::memcpy(quarters, &a, sizeof a);
-    std::memcpy(quarters + 2, &b, sizeof b);
-    for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, quarters[i]);
-#else
-    store(to);
-#endif
-  }
 };
 
 template <class T, class Op, bool average, class Sources, class Dsts>
-TUTTI_INLINE void loop(const Sources& sources, const Dsts& dsts, int64_t end, Stores stores) {
+TUTTI_INLINE void loop(const Sources& sources, const Dsts& dsts, int64_t end) {
   for (int64_t begin = 0; begin < end; begin += kBlockBytes) {
     const int64_t next = std::min(begin + kBlockBytes, end);
-    if (stores == Stores::kCached) fetch_for_writing(dsts, next, std::min(next + kBlockBytes, end));
+    fetch_for_writing(dsts, next, std::min(next + kBlockBytes, end));
     for (int64_t at = begin; at < next; at += kGroupBytes) {
       Group<T> acc(sources[0] + at);
       for (size_t s = 1; s < sources.size(); ++s) acc.template combine<Op>(Group<T>(sources[s] + at));
       if constexpr (average) acc.divide(static_cast<T>(sources.size()));
-      for (char* dst : dsts) {
-        if (stores == Stores::kStreamed) acc.stream(dst + at);
-        else acc.store(dst + at);
-      }
+      for (char* dst : dsts) acc.store(dst + at);
     }
   }
-  streamed(stores);
 }
 template <class T, class Op, bool average, class Sources, class Dsts>
-void any(const Sources sources, const Dsts dsts, int64_t end, Stores stores) {
-  loop<T, Op, average>(sources, dsts, end, stores);
+void any(const Sources sources, const Dsts dsts, int64_t end) {
+  loop<T, Op, average>(sources, dsts, end);
 }
 template <class T, class Op, bool average, class Sources, class Dsts>
-TUTTI_AVX2 void avx2(const Sources sources, const Dsts dsts, int64_t end, Stores stores) {
-  loop<T, Op, average>(sources, dsts, end, stores);
+TUTTI_AVX2 void avx2(const Sources sources, const Dsts dsts, int64_t end) {
+  loop<T, Op, average>(sources, dsts, end);
 }
 
 template <class T, class Op, bool average = false>
-void native(Sources sources, Dsts dsts, int64_t end, Stores stores) {
-  if (!has_avx2()) return any<T, Op, average>(sources, dsts, end, stores);
-  if (is_pair(sources, dsts)) return avx2<T, Op, average>(pair(sources), pair(dsts), end, stores);
-  avx2<T, Op, average>(sources, dsts, end, stores);
+void native(Sources sources, Dsts dsts, int64_t end) {
+  if (!has_avx2()) return any<T, Op, average>(sources, dsts, end);
+  if (is_pair(sources, dsts)) return avx2<T, Op, average>(pair(sources), pair(dsts), end);
+  avx2<T, Op, average>(sources, dsts, end);
 }
 
 /// `Same`: a type in which sums and products are the same bits and wrap.
 template <class T, class Same = T>
-bool native(ReduceOp op, Sources sources, Dsts dsts, int64_t end, Stores stores) {
+bool native(ReduceOp op, Sources sources, Dsts dsts, int64_t end) {
   switch (op) {
-    case ReduceOp::kSum: return native<Same, Sum>(sources, dsts, end, stores), true;
-    case ReduceOp::kProd: return native<Same, Prod>(sources, dsts, end, stores), true;
-    case ReduceOp::kMin: return native<T, Min>(sources, dsts, end, stores), true;
-    case ReduceOp::kMax: return native<T, Max>(sources, dsts, end, stores), true;
+    case ReduceOp::kSum: return native<Same, Sum>(sources, dsts, end), true;
+    case ReduceOp::kProd: return native<Same, Prod>(sources, dsts, end), true;
+    case ReduceOp::kMin: return native<T, Min>(sources, dsts, end), true;
+    case ReduceOp::kMax: return native<T, Max>(sources, dsts, end), true;
     case ReduceOp::kAvg:
-      if constexpr (std::is_floating_point_v<T>) return native<T, Sum, true>(sources, dsts, end, stores), true;
+      if constexpr (std::is_floating_point_v<T>) return native<T, Sum, true>(sources, dsts, end), true;
       return false;
   }
   return false;
@@ -107,23 +92,22 @@ bool native(ReduceOp op, Sources sources, Dsts dsts, int64_t end, Stores stores)
 
 }  // namespace
 
-int64_t reduce_vectors(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t count, Stores stores) {
-  if (stores == Stores::kStreamed && !can_stream(dsts)) stores = Stores::kCached;
+int64_t reduce_vectors(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t count) {
   const int64_t end = count * dtype.size_bytes() / kGroupBytes * kGroupBytes;
   const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg;
   const bool is_done = [&] {
     if (dtype.lanes != 1) return false;
-    if (dtype == kFloat32 || (dtype == kComplex64 && adds)) return native<float>(op, sources, dsts, end, stores);
-    if (dtype == kFloat64 || (dtype == kComplex128 && adds)) return native<double>(op, sources, dsts, end, stores);
-    if (dtype == kInt8) return native<int8_t, uint8_t>(op, sources, dsts, end, stores);
-    if (dtype == kUInt8 || dtype == kBool) return native<uint8_t>(op, sources, dsts, end, stores);
-    if (dtype == kInt16) return native<int16_t, uint16_t>(op, sources, dsts, end, stores);
-    if (dtype == kUInt16) return native<uint16_t>(op, sources, dsts, end, stores);
-    if (dtype == kInt32) return native<int32_t, uint32_t>(op, sources, dsts, end, stores);
-    if (dtype == kUInt32) return native<uint32_t>(op, sources, dsts, end, stores);
-    if (dtype == kInt64) return native<int64_t, uint64_t>(op, sources, dsts, end, stores);
-    if (dtype == kUInt64) return native<uint64_t>(op, sources, dsts, end, stores);
-    return reduce_halves(op, dtype, sources, dsts, end, stores);
+    if (dtype == kFloat32 || (dtype == kComplex64 && adds)) return native<float>(op, sources, dsts, end);
+    if (dtype == kFloat64 || (dtype == kComplex128 && adds)) return native<double>(op, sources, dsts, end);
+    if (dtype == kInt8) return native<int8_t, uint8_t>(op, sources, dsts, end);
+    if (dtype == kUInt8 || dtype == kBool) return native<uint8_t>(op, sources, dsts, end);
+    if (dtype == kInt16) return native<int16_t, uint16_t>(op, sources, dsts, end);
+    if (dtype == kUInt16) return native<uint16_t>(op, sources, dsts, end);
+    if (dtype == kInt32) return native<int32_t, uint32_t>(op, sources, dsts, end);
+    if (dtype == kUInt32) return native<uint32_t>(op, sources, dsts, end);
+    if (dtype == kInt64) return native<int64_t, uint64_t>(op, sources, dsts, end);
+    if (dtype == kUInt64) return native<uint64_t>(op, sources, dsts, end);
+    return reduce_halves(op, dtype, sources, dsts, end);
   }();
   return is_done ? end / dtype.size_bytes() : 0;
 }

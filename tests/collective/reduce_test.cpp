@@ -14,11 +14,11 @@ namespace {
 
 using namespace tutti;
 
-void reduce(ReduceOp op, DType dtype, const std::vector<const void*>& sources, void* dst, int64_t count, Stores stores = Stores::kCached) {
+void reduce(ReduceOp op, DType dtype, const std::vector<const void*>& sources, void* dst, int64_t count) {
   std::vector<const char*> from;
   for (const void* source : sources) from.push_back(static_cast<const char*>(source));
   char* const to[] = {static_cast<char*>(dst)};
-  tutti::reduce(op, dtype, from, to, count, stores);
+  tutti::reduce(op, dtype, from, to, count);
 }
 
 /// The nearest float16 by search: independent of the bit tricks.
@@ -123,26 +123,25 @@ void check_vectors(DType dtype) {
   for (const size_t num_sources : {1, 2, 3, 5})
     for (const size_t n : {1, 31, 64, 1024, 5000})
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg})
-        for (const Stores stores : {Stores::kCached, Stores::kStreamed})
-          for (const bool in_place : {false, true}) {
-            std::vector<std::vector<T>> sources(num_sources, std::vector<T>(n));
-            for (auto& source : sources)
-              for (T& v : source) {
-                const int small = static_cast<int>(random() % 5) + 1;
-                if constexpr (std::is_same_v<T, Half>) v = random() % 50 ? narrow_half(static_cast<float>(small) / 3) : Half{static_cast<uint16_t>(random() % 0x7c00)};
-                else if constexpr (std::is_same_v<T, BFloat>) v = random() % 50 ? narrow_bfloat(static_cast<float>(small) / 3) : BFloat{static_cast<uint16_t>(random() % 0x7f80)};
-                else v = static_cast<T>(std::is_floating_point_v<T> ? static_cast<T>(small) / 3 : static_cast<T>(small));
-              }
-            std::vector<T> want(n), dst(n + 16), other(n);
-            for (size_t i = 0; i < n; ++i) want[i] = expected(op, sources, i);
-            std::vector<const char*> from;
-            for (const auto& source : sources) from.push_back(reinterpret_cast<const char*>(source.data()));
-            T* to = in_place ? sources.back().data() : dst.data() + n % 3;
-            char* const dsts[] = {reinterpret_cast<char*>(to), reinterpret_cast<char*>(other.data())};
-            tutti::reduce(op, dtype, from, dsts, static_cast<int64_t>(n), stores);
-            ASSERT_EQ(std::memcmp(to, want.data(), n * sizeof(T)), 0) << to_string(dtype) << to_string(op) << n << " " << num_sources;
-            ASSERT_EQ(std::memcmp(other.data(), want.data(), n * sizeof(T)), 0);
-          }
+        for (const bool in_place : {false, true}) {
+          std::vector<std::vector<T>> sources(num_sources, std::vector<T>(n));
+          for (auto& source : sources)
+            for (T& v : source) {
+              const int small = static_cast<int>(random() % 5) + 1;
+              if constexpr (std::is_same_v<T, Half>) v = random() % 50 ? narrow_half(static_cast<float>(small) / 3) : Half{static_cast<uint16_t>(random() % 0x7c00)};
+              else if constexpr (std::is_same_v<T, BFloat>) v = random() % 50 ? narrow_bfloat(static_cast<float>(small) / 3) : BFloat{static_cast<uint16_t>(random() % 0x7f80)};
+              else v = static_cast<T>(std::is_floating_point_v<T> ? static_cast<T>(small) / 3 : static_cast<T>(small));
+            }
+          std::vector<T> want(n), dst(n + 16), other(n);
+          for (size_t i = 0; i < n; ++i) want[i] = expected(op, sources, i);
+          std::vector<const char*> from;
+          for (const auto& source : sources) from.push_back(reinterpret_cast<const char*>(source.data()));
+          T* to = in_place ? sources.back().data() : dst.data() + n % 3;
+          char* const dsts[] = {reinterpret_cast<char*>(to), reinterpret_cast<char*>(other.data())};
+          tutti::reduce(op, dtype, from, dsts, static_cast<int64_t>(n));
+          ASSERT_EQ(std::memcmp(to, want.data(), n * sizeof(T)), 0) << to_string(dtype) << to_string(op) << n << " " << num_sources;
+          ASSERT_EQ(std::memcmp(other.data(), want.data(), n * sizeof(T)), 0);
+        }
 }
 
 TEST(Reduce, vectors_give_what_single_elements_do) {

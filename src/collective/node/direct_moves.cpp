@@ -9,7 +9,6 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t kTooLargeForCaches = int64_t{16} << 20;
 constexpr int64_t kRelayed = int64_t{256} << 10;  // at a time
 
 void copy(char* to, const char* from, int64_t bytes) {
@@ -37,15 +36,13 @@ bool DirectMoves::is_in_place(int64_t r) const {
 /// Everyone reduces one slice, and stores it into everyone's dst.
 void DirectMoves::allreduce(ReduceOp op) {
   const int64_t total = dst.size_bytes(), begin = cut(total, rank, size()), bytes = cut(total, rank + 1, size()) - begin;
-  bool in_place = true;
   std::vector<const char*> from;
   std::vector<char*> to;
   for (int64_t r = 0; r < size(); ++r) {
-    in_place &= is_in_place(r);
     from.push_back(src_of(r, begin, bytes));
     to.push_back(dst_of((r + rank) % size(), begin, bytes));
   }
-  reduce(op, dst.dtype, from, to, bytes / dst.dtype.size_bytes(), total >= kTooLargeForCaches && !in_place ? Stores::kStreamed : Stores::kCached);
+  reduce(op, dst.dtype, from, to, bytes / dst.dtype.size_bytes());
   hand_over();
 }
 
@@ -54,7 +51,7 @@ void DirectMoves::reduce_scatter(ReduceOp op) {
   std::vector<const char*> from;
   for (int64_t r = 0; r < size(); ++r) from.push_back(src_of(r, rank * bytes, bytes));
   char* const to[] = {dst.at(0)};
-  reduce(op, dst.dtype, from, to, dst.count, bytes >= kTooLargeForCaches ? Stores::kStreamed : Stores::kCached);
+  reduce(op, dst.dtype, from, to, dst.count);
   hand_over();
 }
 
