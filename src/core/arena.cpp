@@ -14,6 +14,7 @@
 
 #include "core/env.h"
 #include "core/log.h"
+#include "core/memory_limit.h"
 #include "tutti/error.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -58,9 +59,11 @@ void* Arena::allocate(size_t size_bytes) noexcept try {
   Extent& extent = *extent_of(block);
   const size_t first = static_cast<size_t>(block - extent.memory.data()) / kLeast;
   cached_bytes_ -= count_populated(extent, first, size_t{1} << order) * kLeast;
-  if (!populate(extent, first, (size_bytes + kLeast - 1) / kLeast)) {
+  const size_t units = (size_bytes + kLeast - 1) / kLeast;
+  const bool fits = this->fits(extent, first, units);
+  if (!fits || !populate(extent, first, units)) {
     log(warned_ ? LogLevel::kInfo : LogLevel::kWarn, "no {} bytes of memory that peers can map ({}); other memory is used, which collectives are slower on",
-        size_bytes, std::strerror(errno));
+        size_bytes, fits ? std::strerror(errno) : "more than the memory limit of the control group leaves");
     warned_ = true;
     give_back(extent, block, order);
     return nullptr;
@@ -142,6 +145,14 @@ bool Arena::add_extent(size_t order) {
 size_t Arena::count_populated(const Extent& extent, size_t first, size_t units) const {
   const auto begin = extent.populated.begin() + static_cast<ptrdiff_t>(first);
   return static_cast<size_t>(std::count(begin, begin + static_cast<ptrdiff_t>(units), true));
+}
+
+/// Beyond the limit of a control group the kernel kills. Looking takes tens of microseconds.
+bool Arena::fits(const Extent& extent, size_t first, size_t units) const {
+  const size_t missing = (units - count_populated(extent, first, units)) * kLeast;
+  if (missing < kWorthALook) return true;
+  const auto left = memory_left();
+  return !left || missing <= *left;
 }
 
 /// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal.
