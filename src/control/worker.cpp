@@ -89,7 +89,7 @@ void Worker::serve() try {
     if (segment_.abandoned() || !run_fetched(at_once)) return;
   }
 } catch (const std::exception& error) {
-  give_up(error);
+  give_up(segment_, id_, error);
 }
 
 /// Until one is fetched or the session is abandoned. In a flood of commands each look takes the controller's cache line away, and
@@ -115,8 +115,10 @@ void Worker::await_command() {
 }
 
 /// The worker itself is broken (no memory for a command, a damaged ring): nobody can go on without it.
-void Worker::give_up(const std::exception& error) {
-  segment_.abandon(fmt::format("worker {} (pid {} on {}) gave up: {}", id_, getpid(), host_name(), error.what()));
+void Worker::give_up(Segment& segment, int id, const std::exception& error) {
+  char why[400];  // there may be no other memory left
+  const auto end = fmt::format_to_n(why, sizeof why, "worker {} (pid {} on {}) gave up: {}", id, getpid(), host_name(), error.what()).out;
+  segment.abandon({why, end});
 }
 
 bool Worker::fetch() { return fetched_ || (fetched_ = read_command()); }

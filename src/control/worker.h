@@ -31,7 +31,7 @@ class Worker {
   bool run_fetched(bool at_once);   ///< `at_once`: without a wait since the last. false: it was shut_down
   bool may_run_anywhere();          ///< what was fetched, on the thread of a controller that waits
   void answer_into(std::deque<std::vector<std::byte>>* answers) { answers_ = answers; }  ///< null: the ring
-  void give_up(const std::exception& error);
+  static void give_up(Segment& segment, int id, const std::exception& error);  ///< ends the session
 
   static Worker* current();  ///< of this thread, while it runs a command; else null
 

@@ -48,7 +48,7 @@ Worker0::Left Worker0::help() {
       if (i % 8 == 0 && Clock::now() - start > kHelp) return Left::kMore;
     }
   } catch (const std::exception& error) {
-    worker_->give_up(error);
+    Worker::give_up(segment_, 0, error);
   }
   return Left::kNothing;
 }
@@ -95,7 +95,7 @@ bool Worker0::work(Clock::time_point& last_own) {
     }
     if (has_own) last_own = Clock::now();
   } catch (const std::exception& error) {
-    worker_->give_up(error);
+    Worker::give_up(segment_, 0, error);
     goes_on = false;
   }
   if (!goes_on) worker_.reset();

@@ -15,7 +15,14 @@ ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
     : SegmentChannel(std::make_unique<Segment>(Segment::Kind::kPrivate, layout, 0)) {
   try {
     worker0_ = std::make_unique<Worker0>(segment(), &exchange, nullptr);
-    for (int id = 1; id < layout.num_workers; ++id) threads_.emplace_back([this, id] { Worker(segment(), id, nullptr, nullptr).serve(); });
+    for (int id = 1; id < layout.num_workers; ++id)
+      threads_.emplace_back([this, id] {
+        try {
+          Worker(segment(), id, nullptr, nullptr).serve();
+        } catch (const std::exception& error) {  // no memory to set it up
+          Worker::give_up(segment(), id, error);
+        }
+      });
   } catch (const std::exception& error) {  // a limit on threads, say
     segment().abandon(error.what());
     const size_t started = threads_.size() + (worker0_ ? 1 : 0);
