@@ -88,14 +88,17 @@ void DirectMoves::relay(int root) {
   hand_over();
 }
 
-/// Members pull the beginnings of their parts; the root, whose own is near, pushes the ends: all when its src is out of reach.
-void DirectMoves::scatter(int root, const std::vector<int64_t>& counts, bool pulls, bool pushes) {
+void DirectMoves::scatter(int root, const std::vector<int64_t>& counts) {
+  const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
+  copy(dst.at(0), src_of(root, before * dst.dtype.size_bytes(), dst.size_bytes()), dst.size_bytes());
+  hand_over();
+}
+
+void DirectMoves::push_scatter(int root, const std::vector<int64_t>& counts) {
   int64_t begin = 0;
-  for (int64_t r = 0; r < size(); ++r) {
+  for (int64_t r = 0; rank == root && r < size(); ++r) {
     const int64_t bytes = counts[static_cast<size_t>(r)] * dst.dtype.size_bytes();
-    const int64_t pulled = r == root || !pushes ? bytes : pulls ? cut(bytes, 2 * size() - 1, 2 * size()) : 0;
-    if (rank == r && pulled > 0) copy(dst.at(0), src_of(root, begin, pulled), pulled);
-    if (rank == root && bytes > pulled) copy(dst_of(r, pulled, bytes - pulled), src.at(0) + begin + pulled, bytes - pulled);
+    copy(dst_of(r, 0, bytes), src.at(0) + begin, bytes);
     begin += bytes;
   }
   hand_over();

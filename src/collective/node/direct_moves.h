@@ -19,7 +19,8 @@ struct DirectMoves {
   void allgather();
   void broadcast(int root, bool reaches_all);
   void relay(int root);  ///< a broadcast whose src is out of reach, but not the root's dst
-  void scatter(int root, const std::vector<int64_t>& counts, bool pulls, bool pushes);  ///< the root's src, every dst is in reach
+  void scatter(int root, const std::vector<int64_t>& counts);
+  void push_scatter(int root, const std::vector<int64_t>& counts);  ///< src is out of reach, but every dst is not
   void gather(int root, const std::vector<int64_t>& counts);
   void all_to_all();
   void send_recv();  // rank 0 sends to rank 1

@@ -43,8 +43,9 @@ class NodeCommunicator final : public Communicator {
 
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_scatter(dst, rank_, members[static_cast<size_t>(root)]);
-    const bool pulls = members[static_cast<size_t>(root)].src.in_reach(), pushes = reaches_dst(members);
-    move(members, src, dst, pulls || pushes, [&](DirectMoves& direct) { direct.scatter(root, counts, pulls, pushes); }, [&](StagedMoves& staged) { staged.scatter(src, dst, root, counts); });
+    const bool pulls = members[static_cast<size_t>(root)].src.in_reach();
+    move(members, src, dst, pulls || reaches_dst(members),
+         [&](DirectMoves& direct) { pulls ? direct.scatter(root, counts) : direct.push_scatter(root, counts); }, [&](StagedMoves& staged) { staged.scatter(src, dst, root, counts); });
   }
 
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
