@@ -143,6 +143,8 @@ class Agreement {
   virtual void moves() {}
   /// What agree() began is over; `well`: the data has moved.
   virtual void ends(bool well) = 0;
+  /// The session is over. Returns when no other member can be in the memory of ours any more (or does not move: then after a while).
+  virtual void lost() {}
   /// This member can't take part: the others fail.
   virtual void decline(const CollectiveId& id) = 0;
   /// This member fails in the middle of what all have agreed on: the others can't be told, the session is over.

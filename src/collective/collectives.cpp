@@ -202,6 +202,7 @@ void Collectives::run(const Members& comm, Operation operation) {
     agreement_.ends(true);
     operation.dst->clear_poison();
   } catch (const TransportError&) {
+    if (has_arrived) agreement_.lost();
     throw;
   } catch (const ConsequenceError& error) {
     agreement_.ends(false);

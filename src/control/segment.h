@@ -57,6 +57,7 @@ struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> step;   // hand-overs made in node-local collectives
   std::atomic<uint64_t> taken;              // agreements whose arrivals this worker has read
   alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: see WorkerAgreement
+  alignas(64) std::atomic<uint32_t> may_move;  // in a collective: it may be in the memory of others
 };
 
 struct SegmentHeader {

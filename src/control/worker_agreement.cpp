@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "control/failures.h"
@@ -18,6 +19,7 @@ using namespace std::chrono_literals;
 constexpr auto kStragglers = 200ms;  // on a mismatch: how long to wait for the others, so that the message names all
 constexpr auto kTick = 50ms;
 constexpr auto kSuspect = 500ms;  // a wait of this length may be a deadlock
+constexpr auto kMoving = 400ms;  // a member that moves data for longer is stuck, or dead; less than kGrace
 constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
 
 /// To leave a collective without success, one worker at a time: as long as nobody else leaves, none of those in a deadlock can come to
@@ -228,6 +230,7 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   if (left_.size() >= kMostFailures)
     throw UsageError(fmt::format("{} collectives have failed in this command; let the error out of the function", left_.size()));
   recorder_.begin_collective(mine.id, mine.signature);
+  segment_.slot(worker_).may_move.store(1, std::memory_order_release);
   const bool on_node = std::all_of(mine.members.begin(), mine.members.end(), [&](int w) { return segment_.has(w); });
   if (on_node) {
     const CollectiveOp op = mine.signature.op;
@@ -244,7 +247,15 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   return arrivals_;
 }
 
+void WorkerAgreement::lost() {
+  segment_.slot(worker_).may_move.store(0, std::memory_order_release);
+  const auto end = Clock::now() + kMoving;
+  for (int32_t other : segment_.workers())
+    while (segment_.slot(other).may_move.load(std::memory_order_acquire) != 0 && Clock::now() < end) std::this_thread::sleep_for(100us);
+}
+
 void WorkerAgreement::ends(bool well) {
+  segment_.slot(worker_).may_move.store(0, std::memory_order_release);
   recorder_.end_collective(well ? Record::State::kDone : Record::State::kFailed);
   if (std::exchange(takes_at_end_, false)) return take();
   if (well && has_part_of_all_) takers_[line_].clear();  // whose part we have has read our arrival
@@ -425,6 +436,7 @@ std::optional<Deadlock> WorkerAgreement::deadlock() {
 void WorkerAgreement::broken(const std::string& why) {
   segment_.abandon(fmt::format("worker {} (pid {} on {}) failed inside a collective that all had agreed on: {}", worker_, getpid(),
                                host_name(), why));
+  lost();
   segment_.check_not_abandoned();
   std::abort();  // not reached
 }

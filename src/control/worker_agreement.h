@@ -34,6 +34,7 @@ class WorkerAgreement final : public Agreement {
   const std::vector<Arrival>& agree(Arrival& mine) override;
   void moves() override { faults_.at(Fault::Where::kTransfer, seq_); }
   void ends(bool well) override;
+  void lost() override;
   void decline(const CollectiveId& id) override;
   [[noreturn]] void broken(const std::string& why) override;
   SubSlot free_slot() override;
