@@ -26,53 +26,61 @@ struct Max {
   TUTTI_INLINE static void apply(V& acc, const V& in) { acc = acc < in ? in : acc; }
 };
 
-/// 64 bytes.
-template <class T>
+/// 64 bytes, in vectors of so many bytes as the processor has.
+template <class T, int width>
 struct Group {
-  typedef T V __attribute__((vector_size(32)));
+  static constexpr int kVectors = kGroupBytes / width;
+  typedef T V __attribute__((vector_size(width)));
   typedef V Anywhere __attribute__((aligned(1), may_alias));
-  V a, b;
+  V v[kVectors];
 
-  TUTTI_INLINE explicit Group(const char* from) : a(reinterpret_cast<const Anywhere*>(from)[0]), b(reinterpret_cast<const Anywhere*>(from)[1]) {}
+  TUTTI_INLINE explicit Group(const char* from) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) v[i] = reinterpret_cast<const Anywhere*>(from)[i];
+  }
   template <class Op>
   TUTTI_INLINE void combine(const Group& in) {
-    Op::apply(a, in.a);
-    Op::apply(b, in.b);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) Op::apply(v[i], in.v[i]);
   }
-  TUTTI_INLINE void divide(T divisor) { a /= divisor, b /= divisor; }
+  TUTTI_INLINE void divide(size_t n) {
+    const T divisor = static_cast<T>(n);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) v[i] /= divisor;
+  }
   TUTTI_INLINE void store(char* to) const {
-    reinterpret_cast<Anywhere*>(to)[0] = a;
-    reinterpret_cast<Anywhere*>(to)[1] = b;
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) reinterpret_cast<Anywhere*>(to)[i] = v[i];
   }
 };
 
-template <class T, class Op, bool average, class Sources, class Dsts>
+template <class Group, class Op, bool average, class Sources, class Dsts>
 TUTTI_INLINE void loop(const Sources& sources, const Dsts& dsts, int64_t end) {
   for (int64_t begin = 0; begin < end; begin += kBlockBytes) {
     const int64_t next = std::min(begin + kBlockBytes, end);
     fetch_for_writing(dsts, next, std::min(next + kBlockBytes, end));
     for (int64_t at = begin; at < next; at += kGroupBytes) {
-      Group<T> acc(sources[0] + at);
-      for (size_t s = 1; s < sources.size(); ++s) acc.template combine<Op>(Group<T>(sources[s] + at));
-      if constexpr (average) acc.divide(static_cast<T>(sources.size()));
+      Group acc(sources[0] + at);
+      for (size_t s = 1; s < sources.size(); ++s) acc.template combine<Op>(Group(sources[s] + at));
+      if constexpr (average) acc.divide(sources.size());
       for (char* dst : dsts) acc.store(dst + at);
     }
   }
 }
 template <class T, class Op, bool average, class Sources, class Dsts>
 void any(const Sources sources, const Dsts dsts, int64_t end) {
-  loop<T, Op, average>(sources, dsts, end);
+  loop<Group<T, 16>, Op, average>(sources, dsts, end);
 }
 template <class T, class Op, bool average, class Sources, class Dsts>
 TUTTI_AVX2 void avx2(const Sources sources, const Dsts dsts, int64_t end) {
-  loop<T, Op, average>(sources, dsts, end);
+  loop<Group<T, 32>, Op, average>(sources, dsts, end);
 }
 
 template <class T, class Op, bool average = false>
 void native(Sources sources, Dsts dsts, int64_t end) {
-  if (!has_avx2()) return any<T, Op, average>(sources, dsts, end);
-  if (is_pair(sources, dsts)) return avx2<T, Op, average>(pair(sources), pair(dsts), end);
-  avx2<T, Op, average>(sources, dsts, end);
+  const auto run = [end](auto from, auto to) { has_avx2() ? avx2<T, Op, average>(from, to, end) : any<T, Op, average>(from, to, end); };
+  if (is_pair(sources, dsts)) run(pair(sources), pair(dsts));
+  else run(sources, dsts);
 }
 
 /// `Same`: a type in which sums and products are the same bits and wrap.
