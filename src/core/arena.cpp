@@ -59,13 +59,12 @@ void* Arena::allocate(size_t size_bytes) noexcept try {
   Extent& extent = *extent_of(block);
   const size_t first = static_cast<size_t>(block - extent.memory.data()) / kLeast;
   cached_bytes_ -= count_populated(extent, first, size_t{1} << order) * kLeast;
-  const size_t units = (size_bytes + kLeast - 1) / kLeast;
-  const bool fits = this->fits(extent, first, units);
-  if (!fits || !populate(extent, first, units)) {
-    log(warned_ ? LogLevel::kInfo : LogLevel::kWarn, "no {} bytes of memory that peers can map ({}); other memory is used, which collectives are slower on",
-        size_bytes, fits ? std::strerror(errno) : "more than the memory limit of the control group leaves");
-    warned_ = true;
+  if (const char* why = why_not_populated(extent, first, (size_bytes + kLeast - 1) / kLeast)) {
+    forget(extent, block, order);
     give_back(extent, block, order);
+    log(warned_ ? LogLevel::kInfo : LogLevel::kWarn, "no {} bytes of memory that peers can map ({}); other memory is used, which collectives are slower on",
+        size_bytes, why);
+    warned_ = true;
     return nullptr;
   }
   extent.orders[first] = static_cast<int8_t>(order);
@@ -147,22 +146,34 @@ size_t Arena::count_populated(const Extent& extent, size_t first, size_t units) 
   return static_cast<size_t>(std::count(begin, begin + static_cast<ptrdiff_t>(units), true));
 }
 
-/// Beyond the limit of a control group the kernel kills. Looking takes tens of microseconds.
-bool Arena::fits(const Extent& extent, size_t first, size_t units) const {
-  const size_t missing = (units - count_populated(extent, first, units)) * kLeast;
-  if (missing < kWorthALook) return true;
-  const auto left = memory_left();
-  return !left || missing <= *left;
+/// Beyond the limit of a control group the kernel kills. Others of the group may be taking as much at this moment. Looking takes tens of
+/// microseconds.
+bool Arena::may_take(size_t size_bytes) {
+  constexpr size_t kWorthALook = size_t{4} << 20, kTakers = 8;
+  if (size_bytes < kWorthALook) return true;
+  const auto has_room = [&] {
+    const auto left = memory_left();
+    return !left || size_bytes <= *left / kTakers;
+  };
+  if (has_room()) return true;
+  drop_cache();
+  return has_room();
 }
 
-/// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal.
-bool Arena::populate(Extent& extent, size_t first, size_t units) {
+void Arena::drop_cache() {
+  for (size_t order = 0; order < kOrders; ++order)
+    for (std::byte* block : free_[order]) cached_bytes_ -= forget(*extent_of(block), block, order);
+}
+
+/// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal. Null: it is there.
+const char* Arena::why_not_populated(Extent& extent, size_t first, size_t units) {
   for (size_t at = first; at < first + units;) {
     size_t end = at;
-    while (end < first + units && extent.populated[end] == extent.populated[at]) ++end;
+    while (end < first + units && end - at < kPiece / kLeast && extent.populated[end] == extent.populated[at]) ++end;
     if (!extent.populated[at]) {
       std::byte* begin = extent.memory.data() + at * kLeast;
       const size_t size = (end - at) * kLeast;
+      if (!may_take(size)) return "the memory limit of the control group leaves too little";
       const auto insist = [](auto call) {
         int failed = 0;
         do failed = call();
@@ -172,30 +183,29 @@ bool Arena::populate(Extent& extent, size_t first, size_t units) {
       int failed = insist([&] { return ::madvise(begin, size, MADV_POPULATE_WRITE); });
       if (failed != 0 && errno == EINVAL)  // before Linux 5.14
         failed = insist([&] { return ::fallocate(extent.memory.fd(), 0, begin - extent.memory.data(), static_cast<off_t>(size)); });
-      if (failed != 0) {
-        const int why = errno;
-        remove(begin, size);  // what it got
-        errno = why;
-        return false;
-      }
+      if (failed != 0) return std::strerror(errno);
       std::fill(extent.populated.begin() + static_cast<ptrdiff_t>(at), extent.populated.begin() + static_cast<ptrdiff_t>(end), true);
     }
     at = end;
   }
-  return true;
+  return nullptr;
 }
 
-/// madvise and not fallocate: libraries that remember registered memory (Open MPI's and UCX's for InfiniBand) hook it.
-bool Arena::remove(std::byte* begin, size_t size_bytes) { return ::madvise(begin, size_bytes, MADV_REMOVE) == 0; }
+/// Its memory goes back to the system; how much of it was populated. madvise and not fallocate: libraries that remember registered memory
+/// (Open MPI's and UCX's for InfiniBand) hook it.
+size_t Arena::forget(Extent& extent, std::byte* block, size_t order) {
+  const size_t first = static_cast<size_t>(block - extent.memory.data()) / kLeast, units = size_t{1} << order;
+  const size_t populated = count_populated(extent, first, units) * kLeast;
+  if (::madvise(block, size_of(order), MADV_REMOVE) != 0) return 0;
+  std::fill_n(extent.populated.begin() + static_cast<ptrdiff_t>(first), units, false);
+  return populated;
+}
 
 void Arena::give_back(Extent& extent, std::byte* block, size_t order) {
   std::byte* begin = extent.memory.data();
-  const size_t first = static_cast<size_t>(block - begin) / kLeast, units = size_t{1} << order;
-  const size_t populated = count_populated(extent, first, units) * kLeast;
-  if (cached_bytes_ + populated > kMostCached && remove(block, size_of(order)))
-    std::fill_n(extent.populated.begin() + static_cast<ptrdiff_t>(first), units, false);
-  else
-    cached_bytes_ += populated;
+  size_t populated = count_populated(extent, static_cast<size_t>(block - begin) / kLeast, size_t{1} << order) * kLeast;
+  if (cached_bytes_ + populated > kMostCached) populated -= forget(extent, block, order);
+  cached_bytes_ += populated;
   for (; size_of(order) < extent.memory.size_bytes(); ++order) {
     std::byte* buddy = begin + (static_cast<size_t>(block - begin) ^ size_of(order));
     if (free_[order].erase(buddy) == 0) break;

@@ -21,7 +21,7 @@ class Arena {
   static constexpr size_t kLeast = size_t{16} << 10;  ///< of a block; what is smaller is no business of an arena
   static constexpr size_t kExtent = size_t{64} << 20;
   static constexpr size_t kMostCached = size_t{256} << 20;
-  static constexpr size_t kWorthALook = size_t{4} << 20;  ///< from here on memory limits are looked at
+  static constexpr size_t kPiece = size_t{16} << 20;  ///< taken at once
 
   /// Where a block lies, as peers need it.
   struct Place {
@@ -50,9 +50,10 @@ class Arena {
   Extent* extent_of(const void* memory);
   std::byte* take(size_t order);
   bool add_extent(size_t order);
-  bool fits(const Extent& extent, size_t first, size_t units) const;
-  bool populate(Extent& extent, size_t first, size_t units);
-  bool remove(std::byte* begin, size_t size_bytes);
+  bool may_take(size_t size_bytes);
+  void drop_cache();
+  const char* why_not_populated(Extent& extent, size_t first, size_t units);
+  size_t forget(Extent& extent, std::byte* block, size_t order);
   size_t count_populated(const Extent& extent, size_t first, size_t units) const;
   void give_back(Extent& extent, std::byte* block, size_t order);
   bool can_hold(size_t size_bytes) const;

@@ -10,10 +10,12 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Names {
-  const char *limit, *usage, *reclaimable;
+  const char* limits[2];  // beyond memory.high a process is not killed but slowed down
+  const char* usage;
+  const char* reclaimable[2];
 };
-constexpr Names kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Names kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+constexpr Names kVersion1 = {{"memory.limit_in_bytes"}, "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+constexpr Names kVersion2 = {{"memory.max", "memory.high"}, "memory.current", {"inactive_file", "active_file"}};
 
 std::optional<uint64_t> number_in(const fs::path& file) {
   uint64_t value = 0;
@@ -21,18 +23,22 @@ std::optional<uint64_t> number_in(const fs::path& file) {
   return in >> value ? std::optional(value) : std::nullopt;  // "max": no limit
 }
 
-uint64_t number_named(const fs::path& file, const std::string& name) {
+uint64_t sum_of(const fs::path& file, const Names& names) {
   std::ifstream in(file);
   std::string word;
+  uint64_t sum = 0;
   for (uint64_t value = 0; in >> word >> value;)
-    if (word == name) return value;
-  return 0;
+    if (word == names.reclaimable[0] || word == names.reclaimable[1]) sum += value;
+  return sum;
 }
 
 std::optional<uint64_t> left_in(const fs::path& group, const Names& names) {
-  const auto limit = number_in(group / names.limit), usage = number_in(group / names.usage);
+  std::optional<uint64_t> limit;
+  for (const char* name : names.limits)
+    if (const auto one = name ? number_in(group / name) : std::nullopt) limit = std::min(limit.value_or(UINT64_MAX), *one);
+  const auto usage = number_in(group / names.usage);
   if (!limit || !usage) return std::nullopt;
-  const uint64_t used = *usage - std::min(*usage, number_named(group / "memory.stat", names.reclaimable));
+  const uint64_t used = *usage - std::min(*usage, sum_of(group / "memory.stat", names));
   return *limit - std::min(*limit, used);
 }
 
@@ -47,7 +53,7 @@ std::optional<uint64_t> least_left(const fs::path& top, const fs::path& path, co
 
 }  // namespace
 
-std::optional<uint64_t> memory_left(const fs::path& proc, const fs::path& cgroups) {
+std::optional<uint64_t> memory_left(const fs::path& proc, const fs::path& cgroups) noexcept try {
   std::ifstream in(proc / "self/cgroup");
   for (std::string line; std::getline(in, line);) {  // 4:memory:/path, or 0::/path
     const size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -56,6 +62,8 @@ std::optional<uint64_t> memory_left(const fs::path& proc, const fs::path& cgroup
     if (controllers.find(",memory,") != std::string::npos) return least_left(cgroups / "memory", path, kVersion1);
     if (controllers == ",," && fs::exists(cgroups / "cgroup.controllers")) return least_left(cgroups, path, kVersion2);
   }
+  return std::nullopt;
+} catch (const std::exception&) {  // files that may not be looked at, or no memory for it
   return std::nullopt;
 }
 

@@ -32,7 +32,7 @@ TEST_F(MemoryLimit, the_tightest_of_a_job_its_steps_and_tasks) {
   write("groups/cgroup.controllers", "cpu memory\n");
   write("groups/job/memory.max", "1000\n");
   write("groups/job/memory.current", "700\n");
-  write("groups/job/memory.stat", "anon 500\nfile 200\ninactive_file 150\n");
+  write("groups/job/memory.stat", "anon 500\nfile 200\ninactive_file 100\nactive_file 50\n");
   write("groups/job/step/memory.max", "max\n");
   write("groups/job/step/memory.current", "600\n");
   EXPECT_EQ(left(), 450u);
@@ -40,13 +40,16 @@ TEST_F(MemoryLimit, the_tightest_of_a_job_its_steps_and_tasks) {
   EXPECT_EQ(left(), 50u);
   write("groups/job/step/memory.current", "700\n");  // lowered after it was used
   EXPECT_EQ(left(), 0u);
+  write("groups/job/step/memory.max", "max\n");
+  write("groups/job/step/memory.high", "710\n");  // beyond it all becomes slow
+  EXPECT_EQ(left(), 10u);
 }
 
 TEST_F(MemoryLimit, version_1_and_a_container_that_sees_its_group_at_the_top) {
   write("proc/self/cgroup", "5:cpu,cpuacct:/elsewhere\n4:memory:/docker/1234\n0::/\n");
   write("groups/memory/memory.limit_in_bytes", "5000\n");
   write("groups/memory/memory.usage_in_bytes", "2000\n");
-  write("groups/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 500\n");
+  write("groups/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 300\ntotal_active_file 200\n");
   EXPECT_EQ(left(), 3500u);
 }
 
