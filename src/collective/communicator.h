@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,6 +22,11 @@ struct Buffer {
   int64_t size_bytes() const { return count * dtype.size_bytes(); }
   char* at(int64_t element) const { return static_cast<char*>(data) + element * dtype.size_bytes(); }
 };
+
+/// Also of nothing, or to itself.
+inline void copy(char* to, const char* from, int64_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 /// src, or a copy of it in `copy` where writing dst would overwrite what is still to be read.
 Buffer disjoint(Buffer src, Buffer dst, Tensor& copy);

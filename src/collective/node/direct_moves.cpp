@@ -1,7 +1,6 @@
 #include "collective/node/direct_moves.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "collective/reduce.h"
@@ -10,10 +9,6 @@ namespace tutti {
 namespace {
 
 constexpr int64_t kRelayed = int64_t{256} << 10;  // at a time
-
-void copy(char* to, const char* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 /// Where the part of one among `of` begins, in whole cache lines.
 int64_t cut(int64_t bytes, int64_t i, int64_t of) { return i == of ? bytes : bytes / of * i / 64 * 64; }

@@ -1,7 +1,6 @@
 #include "collective/node/eager_moves.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "collective/reduce.h"
 
@@ -22,8 +21,7 @@ void reduce_at(Buffer dst, ReduceOp op, int64_t first, const std::vector<Arrival
 }
 
 void copy(Buffer dst, int64_t to, const Arrival& from, int64_t first, int64_t count) {
-  const char* source = data_of(from) + first * dst.dtype.size_bytes();
-  if (count > 0 && source != dst.at(to)) std::memcpy(dst.at(to), source, static_cast<size_t>(count * dst.dtype.size_bytes()));
+  tutti::copy(dst.at(to), data_of(from) + first * dst.dtype.size_bytes(), count * dst.dtype.size_bytes());
 }
 
 }  // namespace

@@ -1,17 +1,12 @@
 #include "collective/node/staged_moves.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "collective/reduce.h"
 
 namespace tutti {
 namespace {
-
-void copy(char* to, const char* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 /// What is only moved goes by bytes: an element may be larger than a piece.
 Buffer as_bytes(Buffer b) { return {b.data, b.size_bytes(), kUInt8}; }

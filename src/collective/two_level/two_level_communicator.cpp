@@ -3,7 +3,6 @@
 #include "collective/two_level/two_level_communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "collective/mpi/mpi_communicator.h"
@@ -124,9 +123,6 @@ class TwoLevelCommunicator final : public Communicator {
   void recv(Buffer dst, int from, const std::vector<Arrival>& pair) override { flat().recv(dst, from, pair); }
 
  private:
-  static void copy(char* to, const char* from, int64_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
   std::vector<Arrival> on_node(const std::vector<Arrival>& members) const {
     std::vector<Arrival> local;
     local.reserve(local_ranks_.size());
