@@ -27,15 +27,3 @@ def shared_memory():
     """All that has a name, but what Open MPI leaves itself when it is killed."""
     return {name for name in os.listdir("/dev/shm") if not name.startswith("vader_segment.")}
 
-
-def nameless_shared_memory():
-    """MiB of shared memory that no file in /dev/shm accounts for: a memfd's stays as long as somebody holds it."""
-    with open("/proc/meminfo") as file:
-        shared = next(int(line.split()[1]) for line in file if line.startswith("Shmem:")) / 1024
-    named = 0
-    for name in os.listdir("/dev/shm"):
-        try:
-            named += os.stat(f"/dev/shm/{name}").st_blocks * 512 / 2**20
-        except FileNotFoundError:
-            pass
-    return shared - named
