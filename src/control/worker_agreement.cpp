@@ -433,7 +433,9 @@ std::optional<Deadlock> WorkerAgreement::deadlock() {
   return found;
 }
 
+/// Memory of a member that has died can't be mapped, say: who watches over it knows the cause better, and may speak first.
 void WorkerAgreement::broken(const std::string& why) {
+  for (const auto end = Clock::now() + kMoving; !segment_.abandoned() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
   segment_.abandon(fmt::format("worker {} (pid {} on {}) failed inside a collective that all had agreed on: {}", worker_, getpid(),
                                host_name(), why));
   lost();
