@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -81,7 +82,10 @@ TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
   }
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
     struct stat info {};
-    if (stat(entry.path().c_str(), &info) != 0) continue;  // another node has given it its name meanwhile
+    if (stat(entry.path().c_str(), &info) != 0) {
+      ASSERT_EQ(errno, ENOENT) << entry.path();  // another node has given it its name meanwhile
+      continue;
+    }
     EXPECT_EQ(info.st_mode & 0777, 0600u) << entry.path();
   }
   const auto sessions = read(folder);

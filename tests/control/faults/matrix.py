@@ -17,7 +17,7 @@ import sys
 import time
 import uuid
 
-from left_behind import orphans, shared_memory, sweep
+from left_behind import orphans, shared_memory, sweep, what_is_left
 
 LIMIT_S = 20  # of a cell, start-up included; an end that takes longer counts as a hang
 WORKERS = 4
@@ -98,13 +98,8 @@ def run(cell, mpirun, fault, who, when, kind, collective):
             sweep(orphans(mark))
             return f"hangs\n{output}"
     got = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    while (left := orphans(mark)) and time.monotonic() - begun < LIMIT_S:
-        time.sleep(0.05)
-    if left:
-        sweep(left)
-        return f"leaves processes behind: {left}\n{output}"
-    if left := shared_memory() - memory:
-        return f"leaves shared memory behind: {left}\n{output}"
+    if left := what_is_left(mark, memory, begun + LIMIT_S):
+        return f"{left}\n{output}"
     if got != code:
         return f"exit code {got}, expected {code}\n{output}"
     for pattern in ["the session works"] + patterns:

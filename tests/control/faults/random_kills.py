@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 
-from left_behind import orphans, shared_memory, sweep
+from left_behind import orphans, shared_memory, sweep, what_is_left
 
 WORKERS = 4
 LIMIT_S = 10  # from the kill to the end of everything
@@ -56,14 +56,8 @@ def kill_one(stress_test, mpirun, kind, after, chosen):
             return f"hangs; processes {left}; killed was {victim}\n{process.communicate()[0]}"
     if process.returncode == 0:
         return f"the exit code is 0 though process {victim} was killed\n{output}"
-    while (left := orphans(mark)) and time.monotonic() - begun < LIMIT_S:
-        time.sleep(0.05)
-    if left:
-        sweep(left)
-        return f"leaves processes behind: {left}\n{output}"
-    if left := shared_memory() - names:
-        return f"leaves shared memory behind: {left}\n{output}"
-    return None
+    left = what_is_left(mark, names, begun + LIMIT_S)
+    return f"{left}\n{output}" if left else None
 
 
 def main():
