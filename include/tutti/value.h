@@ -79,8 +79,26 @@ class TUTTI_API Value {
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, Shape, DType, Device, Tensor,
                                List, Function, Opaque, RegisterRef>;
 
-  Value() = default;
-  Value(std::nullptr_t) {}
+  Value() : data_() {}
+  Value(std::nullptr_t) : data_() {}
+  // what most commands carry needs none of the variant's tables
+  ~Value() {
+    if (!is_plain()) data_.~Variant();
+  }
+  Value(const Value& other) : data_(other.data_) {}
+  Value(Value&& other) noexcept {
+    if (const auto* i = std::get_if<int64_t>(&other.data_)) std::construct_at(&data_, *i);
+    else std::construct_at(&data_, std::move(other.data_));
+  }
+  Value& operator=(const Value& other) {
+    data_ = other.data_;
+    return *this;
+  }
+  Value& operator=(Value&& other) noexcept {
+    if (!other.is_plain() || !is_plain()) data_ = std::move(other.data_);
+    else if (this != &other) std::construct_at(this, std::move(other));
+    return *this;
+  }
   template <class T>
     requires(std::integral<T> && !std::same_as<T, bool>)
   Value(T v) : data_(to_int64(v)) {}
@@ -100,7 +118,7 @@ class TUTTI_API Value {
   Value(Function v) : data_(std::move(v)) {}
   Value(Opaque v) : data_(std::move(v)) {}
   template <class T>
-  Value(std::shared_ptr<T> v) {  // null is None
+  Value(std::shared_ptr<T> v) : data_() {  // null is None
     if (const void* address = v.get())
       data_ = Opaque{std::make_shared<std::any>(std::move(v)), detail::type_name(typeid(std::shared_ptr<T>)), address};
   }
@@ -126,7 +144,10 @@ class TUTTI_API Value {
     return static_cast<int64_t>(v);
   }
   [[noreturn]] static void throw_too_large();
-  Variant data_;
+  bool is_plain() const { return kind() <= Kind::kFloat; }  // nothing to destroy
+  union {
+    Variant data_;
+  };
 };
 
 /// Makes an opaque object of any copyable C++ object. A std::shared_ptr is one as it is: functions return and take those,

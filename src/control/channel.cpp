@@ -4,7 +4,7 @@ namespace tutti {
 
 SegmentChannel::SegmentChannel(std::unique_ptr<Segment> segment)
     : segment_(std::move(segment)),
-      policy_(wait_policy(segment_->layout().machine_ranks)),
+      policy_(segment_->wait_policy()),
       commands_(segment_->commands()),
       frames_(segment_->workers().size()) {
   for (int32_t worker : segment_->workers()) replies_.push_back(segment_->reply_reader(worker));

@@ -45,18 +45,20 @@ void encode(Writer& out, const Command& c, std::span<const Value> args) {
   out.put(static_cast<uint32_t>(c.acknowledged.size()));
   for (Origin origin : c.acknowledged) Failures::encode_origin(out, origin);
   out.list(c.freed);
+  if (c.action == Action::kCallPacked) {  // mostly, and before a jump that a processor may not foresee
+    out.put(c.reg);
+    out.put(c.func);
+    out.put(static_cast<uint64_t>(args.size()));
+    for (const Value& arg : args) tutti::encode(out, arg);
+    return;
+  }
   switch (c.action) {
     case Action::kShutDown:
-    case Action::kKillReg: break;
+    case Action::kKillReg:
+    case Action::kCallPacked: break;
     case Action::kGetGlobalFunc:
       out.put(c.reg);
       out.text(c.name);
-      break;
-    case Action::kCallPacked:
-      out.put(c.reg);
-      out.put(c.func);
-      out.put(static_cast<uint64_t>(args.size()));
-      for (const Value& arg : args) tutti::encode(out, arg);
       break;
     case Action::kSyncWorker: out.put(c.worker); break;
     case Action::kCopyFromWorker0:
@@ -103,17 +105,19 @@ void decode_command(std::span<const std::byte> bytes, Command& c) {
   c.site = in.get<uint32_t>();
   for (auto n = in.get<uint32_t>(); n > 0; --n) c.acknowledged.push_back(Failures::decode_origin(in));
   in.list(c.freed);
+  if (c.action == Action::kCallPacked) {
+    c.reg = in.get<int64_t>();
+    c.func = in.get<int64_t>();
+    for (uint64_t n = in.count(1); n > 0; --n) decode_value(in, c.args);
+    return in.expect_done();
+  }
   switch (c.action) {
     case Action::kShutDown:
-    case Action::kKillReg: break;
+    case Action::kKillReg:
+    case Action::kCallPacked: break;
     case Action::kGetGlobalFunc:
       c.reg = in.get<int64_t>();
       c.name = in.text();
-      break;
-    case Action::kCallPacked:
-      c.reg = in.get<int64_t>();
-      c.func = in.get<int64_t>();
-      for (uint64_t n = in.count(1); n > 0; --n) decode_value(in, c.args);
       break;
     case Action::kSyncWorker: c.worker = in.get<int32_t>(); break;
     case Action::kCopyFromWorker0:

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "control/controller_turn.h"
 #include "control/host_array.h"
@@ -119,7 +120,7 @@ void Controller::flush_loop() {
 }
 
 uint32_t Controller::site(Where where) {
-  if (where.line == last_site_.line && last_file_ == where.file) return last_site_id_;
+  if (where.line == last_site_.line && std::strcmp(last_file_.c_str(), where.file) == 0) return last_site_id_;
   auto [it, is_new] = site_ids_.try_emplace({where.file, where.line}, static_cast<uint32_t>(sites_.size()));
   if (is_new) sites_.push_back(where.line ? fmt::format("{}:{}", where.file, where.line) : "");
   last_site_ = where;
@@ -148,11 +149,12 @@ uint64_t Controller::issue(Command& command, Args args, Where where, Clock::time
   acknowledgements_.clear();
   {
     std::lock_guard lock(registers_mutex_);
-    const size_t n = std::min(dropped_.size(), kMostFreed);
-    command.freed.assign(dropped_.end() - static_cast<ptrdiff_t>(n), dropped_.end());
-    dropped_.resize(dropped_.size() - n);
-    // the worker frees before it executes, so these ids can be given out again from now on
-    reusable_.insert(reusable_.end(), command.freed.begin(), command.freed.end());
+    command.freed.clear();
+    for (; !dropped_.empty() && command.freed.size() < kMostFreed; dropped_.pop_back()) {
+      command.freed.push_back(dropped_.back());
+      // the worker frees before it executes, so these ids can be given out again from now on
+      reusable_.push_back(dropped_.back());
+    }
     if (result) command.reg = new_register();
   }
   if (result) *result = DRef(std::make_shared<DRefState>(shared_from_this(), command.reg, id_));

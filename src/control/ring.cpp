@@ -31,7 +31,7 @@ size_t RingWriter::write_some(std::span<const std::byte> bytes) {
   const size_t at = at_ & (memory_.size() - 1), first = std::min(n, memory_.size() - at);
   if (n == 0) return 0;
   std::memcpy(memory_.data() + at, bytes.data(), first);
-  std::memcpy(memory_.data(), bytes.data() + first, n - first);
+  if (n > first) std::memcpy(memory_.data(), bytes.data() + first, n - first);
   head_->store(at_ += n, std::memory_order_release);
   return n;
 }

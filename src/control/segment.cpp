@@ -204,6 +204,11 @@ void Segment::check_not_abandoned() {
   throw TransportError(fmt::format("the session is over: {}", header().why));
 }
 
+WaitPolicy Segment::wait_policy() const {
+  const int leaders = layout_.num_nodes() > 1 ? 1 : 0;  // have a thread that needs a core
+  return tutti::wait_policy(layout_.machine_ranks + leaders, layout_.machine_cores);
+}
+
 uint64_t Segment::least_finished() {
   uint64_t least = UINT64_MAX;
   for (int32_t worker : workers_) least = std::min(least, slot(worker).finished_seq.load(std::memory_order_seq_cst));

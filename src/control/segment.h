@@ -30,7 +30,7 @@ struct Layout {
   int num_groups = 1;
   std::vector<int32_t> node_of;  ///< by worker id; a node's leader is its lowest worker
   int32_t machine_ranks = 1;     ///< most ranks of this session on one machine: decides how to wait
-  int32_t machine_cores = 1;     ///< fewest cores that the ranks of one machine may use together: decides how to wait in collectives
+  int32_t machine_cores = 1;     ///< fewest cores that the ranks of one machine may use together: decides how to wait, too
 
   int group_size() const { return num_workers / num_groups; }
   int num_nodes() const;
@@ -88,6 +88,7 @@ class Segment {
   int fd() const { return memory_.fd(); }
   bool has(int worker) const { return local_index_[static_cast<size_t>(worker)] >= 0; }
   const std::vector<int32_t>& workers() const { return workers_; }  ///< of this node
+  WaitPolicy wait_policy() const;     ///< of its ranks, for commands and for what becomes of them
 
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.data()); }
   WorkerSlot& slot(int worker);

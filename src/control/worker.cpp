@@ -48,7 +48,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       id_(id),
       serial_(++last_serial),
       exchange_(exchange),
-      policy_(wait_policy(segment.layout().machine_ranks)),
+      policy_(segment.wait_policy()),
       collective_policy_(collective_wait_policy(segment.layout().machine_ranks, segment.layout().machine_cores)),
       peers_([&segment](int worker) { return static_cast<pid_t>(segment.slot(worker).pid.load()); }),
       node_(node_plane(segment, collective_policy_, peers_)),
@@ -243,11 +243,12 @@ bool Worker::execute() {
 }
 
 void Worker::run(Command& command) {
+  if (command.action == Action::kCallPacked) return registers_.set(command.reg, call(command));
   switch (command.action) {
     case Action::kShutDown:
-    case Action::kKillReg: return;
+    case Action::kKillReg:
+    case Action::kCallPacked: return;
     case Action::kGetGlobalFunc: return registers_.set(command.reg, get_global_func(command.name));
-    case Action::kCallPacked: return registers_.set(command.reg, call(command));
     case Action::kSyncWorker:
       if (command.worker == id_) reply({.kind = Reply::Kind::kAck, .worker = id_, .seq = command.seq});
       return;

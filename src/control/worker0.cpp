@@ -17,7 +17,7 @@ constexpr int kMostAtOnce = 64;   // then the controller may have a turn
 }  // namespace
 
 Worker0::Worker0(Segment& segment, Exchange* exchange, void* mpi_parent, std::function<void()> ended)
-    : segment_(segment), policy_(wait_policy(segment.layout().machine_ranks)), ended_(std::move(ended)) {
+    : segment_(segment), policy_(segment.wait_policy()), ended_(std::move(ended)) {
   worker_.emplace(segment, 0, exchange, mpi_parent);
   thread_ = WorkerThread([this] {
     serve();

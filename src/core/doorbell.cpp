@@ -30,18 +30,17 @@ int allowed_cores() {
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
 }
 
-WaitPolicy collective_wait_policy(int ranks_on_this_machine, int cores) {
+WaitPolicy wait_policy(int ranks, int cores) {
   WaitPolicy policy;
-  if (ranks_on_this_machine > cores) policy.spin = {};
-  policy.yield = std::chrono::milliseconds(2);  // a wake-up costs as much as much data
+  if (ranks > cores) policy.spin = {};
+  if (ranks == cores && allowed_cores() > 1) policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core
   return policy;
 }
 
-WaitPolicy wait_policy(int ranks_on_this_machine) {
-  const int allowed = allowed_cores();
+WaitPolicy collective_wait_policy(int ranks, int cores) {
   WaitPolicy policy;
-  if (ranks_on_this_machine > allowed) policy.spin = {};
-  if (ranks_on_this_machine == allowed) policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core
+  if (ranks > cores) policy.spin = {};
+  policy.yield = std::chrono::milliseconds(2);  // a wake-up costs as much as much data
   return policy;
 }
 

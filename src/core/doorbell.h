@@ -36,9 +36,9 @@ struct WaitPolicy {
   std::chrono::nanoseconds spin{20'000};
   std::chrono::nanoseconds yield{200'000};
 };
-WaitPolicy wait_policy(int ranks_on_this_machine);
-/// Inside a collective, where all are awake: ranks that launchers have bound to a core each don't take each other's.
-WaitPolicy collective_wait_policy(int ranks_on_this_machine, int cores);
+/// Of so many ranks on a machine and the cores that they may use together: launchers that bind ranks to a core each leave them one.
+WaitPolicy wait_policy(int ranks, int cores);
+WaitPolicy collective_wait_policy(int ranks, int cores);  ///< inside a collective, where all are awake
 int allowed_cores();  ///< of this process
 
 inline constexpr std::chrono::milliseconds kFirstSleep{1};

@@ -96,6 +96,7 @@ std::string why_not_encodable(const Value& value, uint64_t session, int64_t most
 
 void encode(Writer& out, const Value& value) {
   out.put(static_cast<uint8_t>(value.kind()));
+  if (const auto* i = std::get_if<int64_t>(&value.data())) return out.put(*i);  // the most frequent one
   std::visit(
       [&](const auto& v) {
         using T = std::decay_t<decltype(v)>;
@@ -133,6 +134,5 @@ void decode_value(Reader& in, List& values) {
     values.push_back(decode(in, 0));
   }
 }
-
 
 }  // namespace tutti

@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kAwake = 200us;    // how long to yield after the last work before sleeping
-constexpr auto kIdle = 1000ms, kLongNap = 4ms;  // nothing for that long: the next may wait a little longer
+constexpr auto kIdle = 1000ms, kLongNap = 2ms;  // nothing for that long: the next may wait a little longer
 constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
 
 }  // namespace
