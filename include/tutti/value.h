@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <variant>
@@ -79,8 +80,8 @@ class TUTTI_API Value {
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, Shape, DType, Device, Tensor,
                                List, Function, Opaque, RegisterRef>;
 
-  Value() : data_() {}
-  Value(std::nullptr_t) : data_() {}
+  Value() noexcept : data_() {}
+  Value(std::nullptr_t) noexcept : data_() {}
   // what most commands carry needs none of the variant's tables
   ~Value() {
     if (!is_plain()) data_.~Variant();
@@ -95,8 +96,8 @@ class TUTTI_API Value {
     return *this;
   }
   Value& operator=(Value&& other) noexcept {
-    if (!other.is_plain() || !is_plain()) data_ = std::move(other.data_);
-    else if (this != &other) std::construct_at(this, std::move(other));
+    if (const auto* i = std::get_if<int64_t>(&other.data_); i && is_plain()) std::construct_at(&data_, int64_t{*i});
+    else data_ = std::move(other.data_);
     return *this;
   }
   template <class T>
@@ -145,6 +146,8 @@ class TUTTI_API Value {
   }
   [[noreturn]] static void throw_too_large();
   bool is_plain() const { return kind() <= Kind::kFloat; }  // nothing to destroy
+  static_assert(std::is_trivially_destructible_v<std::variant<std::monostate, bool, int64_t, double>> &&
+                std::is_same_v<std::variant_alternative_t<static_cast<size_t>(Kind::kFloat), Variant>, double>);
   union {
     Variant data_;
   };

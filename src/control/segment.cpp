@@ -205,8 +205,7 @@ void Segment::check_not_abandoned() {
 }
 
 WaitPolicy Segment::wait_policy() const {
-  const int leaders = layout_.num_nodes() > 1 ? 1 : 0;  // have a thread that needs a core
-  return tutti::wait_policy(layout_.machine_ranks + leaders, layout_.machine_cores);
+  return tutti::wait_policy(layout_.machine_ranks, layout_.num_nodes() > 1 ? 1 : 0, layout_.machine_cores);
 }
 
 uint64_t Segment::least_finished() {

@@ -30,10 +30,12 @@ int allowed_cores() {
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
 }
 
-WaitPolicy wait_policy(int ranks, int cores) {
+WaitPolicy wait_policy(int ranks, int leaders, int cores) {
+  const int allowed = allowed_cores();
+  const bool bound_apart = allowed == 1 && ranks > 1 && ranks <= cores;
   WaitPolicy policy;
-  if (ranks > cores) policy.spin = {};
-  if (ranks == cores && allowed_cores() > 1) policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core
+  if (bound_apart ? leaders > 0 : ranks + leaders > allowed) policy.spin = {};
+  else if (!bound_apart && ranks + leaders == allowed) policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core
   return policy;
 }
 

@@ -36,8 +36,9 @@ struct WaitPolicy {
   std::chrono::nanoseconds spin{20'000};
   std::chrono::nanoseconds yield{200'000};
 };
-/// Of so many ranks on a machine and the cores that they may use together: launchers that bind ranks to a core each leave them one.
-WaitPolicy wait_policy(int ranks, int cores);
+/// Of so many ranks on a machine, threads of leaders beside them, and cores that the ranks may use together: those that launchers have bound
+/// to one core each do not take each other's.
+WaitPolicy wait_policy(int ranks, int leaders, int cores);
 WaitPolicy collective_wait_policy(int ranks, int cores);  ///< inside a collective, where all are awake
 int allowed_cores();  ///< of this process
 

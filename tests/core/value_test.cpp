@@ -23,6 +23,35 @@ TEST(Value, converts_only_what_loses_nothing) {
   EXPECT_NE(message_of<UsageError>([] { Value("x").as<Tensor>(); }).find("expected Tensor, got str 'x'"), std::string::npos);
 }
 
+TEST(Value, copies_and_moves_between_all_kinds) {
+  auto counted = std::make_shared<int>(7);
+  const std::vector<Value> values = {Value(), true, 3, 2.5, std::string(100, 'x'), Bytes(3), Shape{1, 2}, kBool, cpu(0), Tensor::from<int>({1, 2}),
+                                     List{1, "x"}, make_function("f", [] { return 1; }), counted};
+  const long references = counted.use_count();
+  for (const Value& from : values)
+    for (const Value& to : values) {
+      Value copied = to, moved = to, source = from;
+      copied = from;
+      EXPECT_EQ(copied, from);
+      moved = std::move(source);
+      EXPECT_EQ(moved, from);
+      Value made(std::move(moved));
+      EXPECT_EQ(made, from);
+      moved = to;  // what was moved from can be written
+      EXPECT_EQ(moved, to);
+      Value& self = made;
+      made = self;
+      EXPECT_EQ(made, from);
+    }
+  EXPECT_EQ(counted.use_count(), references);
+  Value itself = 3;
+  Value& alias = itself;
+  itself = std::move(alias);
+  EXPECT_EQ(itself, Value(3));
+  static_assert(std::is_nothrow_default_constructible_v<Value> && std::is_nothrow_move_constructible_v<Value> &&
+                std::is_nothrow_move_assignable_v<Value>);
+}
+
 TEST(Value, round_trips_on_the_wire) {
   const std::vector<Value> values = {Value(), false, INT64_MIN, 1e300, std::string("a\0b", 3), Bytes(3), Shape{-1, 2}, kBool, cuda(1),
                                      List{List{}, List{1, "x"}}, Tensor::from<int64_t>({1, 2, 3}), Tensor::empty({0, 2}, kInt8)};
