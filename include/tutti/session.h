@@ -65,9 +65,7 @@ class TUTTI_API DPackedFunc : public DRef {
     const Value args[] = {std::move(first.value), Value(std::forward<A>(rest))...};
     return call(args, first.where);
   }
-
- private:
-  DRef call(Args args, Where where) const;
+  DRef call(Args args, Where where = Where::current()) const;  ///< with arguments that are counted at run time
 };
 
 /// A module that load_vm_module has loaded on every worker.
@@ -132,6 +130,9 @@ class TUTTI_API Session {
   /// it exports vm_load_executable, that is called, and vm_initialization on what it returns: the module is that object.
   /// device: for vm_initialization; default: the worker's. What is wrong is an error of the next synchronising call.
   DModule load_vm_module(std::string_view path, std::optional<Device> device = {}, Where where = Where::current());
+
+  /// Python's `import module_name` on every worker, whose functions are registered then. The workers' processes must be Python's.
+  void import_python_module(std::string_view module_name, Where where = Where::current());
 
   /// `ccl`: "mpi", "local" or "auto" (host memory). Device ids are ignored by these.
   void init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids = {}, Where where = Where::current());

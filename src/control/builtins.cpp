@@ -76,6 +76,15 @@ void bind_worker_to_cpu_core(const Shape& cpu_ids) {
                                   "/proc/self/status (Cpus_allowed_list)", worker::id(), host_name(), cpu, std::strerror(errno)));
 }
 
+/// The Python package registers what imports when it is loaded: in a Python process it is there.
+void import_python_module(const std::string& module_name) {
+  const auto import = find_global_func("runtime.disco._import_python_module");
+  if (!import)
+    throw UsageError(fmt::format("import_python_module({}): worker {} is no Python process; start the controller by python3 -m tutti",
+                                 module_name, worker::id()));
+  (*import)(std::vector<Value>{module_name});
+}
+
 template <class F>
 void add(const char* name, F function, int written_arg = -1) {
   register_global_func(fmt::format("runtime.disco.{}", name), function,
@@ -135,6 +144,7 @@ void register_all() {
   add("device", [] { return worker::device(); });
   add("compiled_ccl", [] { return compiled_ccls(); });
   add("bind_worker_to_cpu_core", bind_worker_to_cpu_core);
+  add("import_python_module", import_python_module);
   add("init_ccl", [](const std::string& ccl, const Shape& /*device_ids: of no use to host memory*/) {
     Worker::current()->collectives().init_ccl(ccl, Worker::current()->world());
   });

@@ -1,5 +1,7 @@
 #include "control/channel.h"
 
+#include "core/interpreter.h"
+
 namespace tutti {
 
 SegmentChannel::SegmentChannel(std::unique_ptr<Segment> segment)
@@ -33,6 +35,7 @@ std::optional<std::vector<std::byte>> SegmentChannel::try_receive() {
 }
 
 bool SegmentChannel::wait(Clock::time_point deadline, uint64_t awaited, const std::function<bool()>& ready) {
+  const WithoutInterpreter without_interpreter;
   const Worker0::Waiting waiting(*worker0_, awaited != kNone);
   if (segment_->header().nappers.load(std::memory_order_seq_cst) != 0) segment_->header().commands.wake();
   const auto look = [&] {

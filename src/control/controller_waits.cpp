@@ -7,6 +7,7 @@
 
 #include "control/controller_turn.h"
 #include "core/env.h"
+#include "core/interpreter.h"
 #include "core/log.h"
 
 namespace tutti::detail {
@@ -55,7 +56,6 @@ void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, 
       if (!wait) wait.emplace(*this, what, where, now);
       wait->tick();
       if (Clock::now() < deadline) continue;
-      timed_out_ = true;
       const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}{}", host_name(), wait->so_far(),
                                            report("the limit has passed"), not_raised()));
       dump_traces("time-out");
@@ -64,6 +64,9 @@ void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, 
     timed_out_ = false;
   } catch (const TransportError& error) {
     lose(error);
+  } catch (...) {
+    timed_out_ = true;  // or the user of an interpreter has broken the wait off
+    throw;
   }
 }
 
@@ -77,6 +80,7 @@ std::string Controller::Wait::so_far() const {
 
 void Controller::Wait::tick() {
   controller_.channel_->check_alive();
+  check_interrupted();
   if (Clock::now() < next_report_) return;
   next_report_ += controller_.limit_;
   log_line(LogLevel::kWarn, controller_.report(so_far()));

@@ -18,6 +18,7 @@
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "tutti/interop/embed.h"
 
 namespace tutti {
 namespace {
@@ -163,14 +164,14 @@ SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_gr
   controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession", where, ranks_are_free);
 }
 
-int run(int argc, char** argv, const std::function<int(int, char**)>& controller) {
-  if (auto code = serve_if_worker_process()) return *code;
+std::optional<int> interop::start_job(int* argc, char*** argv) {
+  if (auto code = serve_if_worker_process()) return code;
   Job& job = Job::here();
   if (!job.owner.empty()) throw UsageError(fmt::format("tutti::run: this process serves {} already", job.owner));
   try {
     watch_signals();
     if (MpiJob::launched() || mpi_usable()) {
-      const bool owns_mpi = MpiJob::initialise(&argc, &argv);
+      const bool owns_mpi = MpiJob::initialise(argc, argv);
       job.start("tutti::run", MPI_COMM_WORLD, owns_mpi);
     }
     if (!job.mpi || job.mpi->rank() == 0) report_on_signal();
@@ -180,19 +181,27 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& controller
     std::exit(kExitSetUpError);
   }
   job.owner = "tutti::run";
-  int code = 0;
-  if (job.mpi && job.mpi->rank() != 0) {
-    job.serve();
-  } else {
-    ProcessPool::instance().remember_program(argc, argv);
-    code = run_controller(argc, argv, controller);
-    ProcessPool::instance().end_all();
-    if (job.mpi && !job.live_session.empty()) {
-      fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(), job.live_session);
-      abort_job(code ? code : kExitUncaught);
-    }
+  if (!job.mpi || job.mpi->rank() == 0) return std::nullopt;
+  job.serve();
+  job.end();
+  return 0;
+}
+
+void interop::end_job(int code) {
+  Job& job = Job::here();
+  ProcessPool::instance().end_all();
+  if (job.mpi && !job.live_session.empty()) {
+    fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(), job.live_session);
+    abort_job(code ? code : kExitUncaught);
   }
   job.end();
+}
+
+int run(int argc, char** argv, const std::function<int(int, char**)>& controller) {
+  if (auto code = interop::start_job(&argc, &argv)) return *code;
+  ProcessPool::instance().remember_program({argv, argv + argc});
+  const int code = run_controller(argc, argv, controller);
+  interop::end_job(code);
   return code;
 }
 

@@ -51,6 +51,9 @@ DRef Session::empty(Shape shape, DType dtype, std::optional<Device> device, bool
 DModule Session::load_vm_module(std::string_view path, std::optional<Device> device, Where where) {
   return DModule(call_builtin("load_vm_module", {path, device ? Value(*device) : Value()}, where));
 }
+void Session::import_python_module(std::string_view module_name, Where where) {
+  call_builtin("import_python_module", {module_name}, where);
+}
 void Session::init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids, Where where) {
   call_builtin("init_ccl", {ccl, Shape(device_ids)}, where);
 }

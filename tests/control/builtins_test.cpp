@@ -120,4 +120,10 @@ TEST(Builtins, bind_worker_to_cpu_core) {
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("core -1 does not exist"), std::string::npos);
 }
 
+TEST(Builtins, import_python_module_needs_python) {
+  Session s = make_session();
+  s.import_python_module("os");
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("is no Python process"), std::string::npos);
+}
+
 }  // namespace

@@ -16,6 +16,7 @@
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "tutti/interop/embed.h"
 
 extern char** environ;
 
@@ -78,7 +79,12 @@ ProcessPool& ProcessPool::instance() {
   return *pool;
 }
 
-void ProcessPool::remember_program(int argc, char** argv) { program_.assign(argv, argv + argc); }
+void ProcessPool::remember_program(std::vector<std::string> arguments) {
+  std::lock_guard lock(mutex_);
+  program_ = std::move(arguments);
+}
+
+void interop::set_worker_program(std::vector<std::string> arguments) { ProcessPool::instance().remember_program(std::move(arguments)); }
 
 WorkerProcess ProcessPool::start() {
   int ends[2];

@@ -24,7 +24,7 @@ struct WorkerProcess {
 class ProcessPool {
  public:
   static ProcessPool& instance();
-  void remember_program(int argc, char** argv);  ///< tutti::run: what to execute
+  void remember_program(std::vector<std::string> arguments);  ///< what to execute
   /// Started ones first, new ones where they don't suffice.  @throws UsageError (no tutti::run), SystemError
   std::vector<WorkerProcess> take(size_t count);
   void give_back(std::vector<WorkerProcess> processes);

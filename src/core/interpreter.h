@@ -1,0 +1,20 @@
+#pragma once
+
+namespace tutti {
+
+/// A wait of the controller's thread, as long as this lives: an interpreter that embeds tutti lets go of its lock
+/// (tutti/interop/embed.h).
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter();
+  ~WithoutInterpreter();
+  WithoutInterpreter(const WithoutInterpreter&) = delete;
+  WithoutInterpreter& operator=(const WithoutInterpreter&) = delete;
+
+ private:
+  void (*take_)();
+};
+
+void check_interrupted();  ///< throws what the interpreter throws: its user wants to have it back
+
+}  // namespace tutti
