@@ -9,8 +9,9 @@ usage() { sed -n '2,5s/^# \{0,1\}//p' "launcher/quickstart.sh"; exit 2; }
 what=${1:-example} long=${2:-}
 case "$what $long" in "example "|"test "|"test --long") ;; *) usage ;; esac
 
-packages=(g++ meson ninja-build pkg-config libopenmpi-dev openmpi-bin libfmt-dev libdw-dev libgtest-dev zlib1g-dev nlohmann-json3-dev libcli11-dev)
-[ "$what" != test ] || packages+=(python3-numpy)  # an example is compared with it
+packages=(g++ meson ninja-build pkg-config libopenmpi-dev openmpi-bin libfmt-dev libdw-dev libgtest-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
+  python3-dev pybind11-dev python3-numpy)
+[ "$what" != test ] || packages+=(python3-pytest)
 [ -z "$long" ] || packages+=(clang-tidy libsimgrid-dev)  # thousands of ranks
 install_missing() {
   local missing=() package run=

@@ -26,3 +26,6 @@ for compiler; do
   LD_LIBRARY_PATH=$lib mpirun -n 3 "$work/interop_mpi"
   echo "$compiler: fine"
 done
+if extension=$(find "$work/root" -name '_core.*.so' | grep .); then  # finds the library by itself
+  PYTHONPATH=$(dirname "$(dirname "$extension")") /usr/bin/python3 -c 'import tutti; print(tutti.ThreadedSession(2), tutti.__file__)'
+fi

@@ -1,0 +1,69 @@
+// tutti's exceptions as Python's. One that passes through a worker's Python function comes out of it as what it was.
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include "python/object.h"
+#include "python/refs.h"
+#include "tutti/error.h"
+#include "tutti/worker.h"
+
+namespace tutti::python {
+namespace {
+
+constexpr const char* kOriginal = "_original";
+
+py::object errors() { return py::module_::import("tutti._errors"); }
+
+py::object describe(const WorkerFailure& failure) {
+  return errors().attr("WorkerFailure")(failure.worker, failure.seq, failure.host, failure.pid, failure.kind, failure.message, failure.function,
+                                        failure.issued_at, failure.traceback);
+}
+
+void raise(py::object exception, const std::exception_ptr& original) {
+  if (worker::active()) {
+    auto* kept = new std::exception_ptr(original);
+    py::setattr(exception, kOriginal, py::capsule(kept, [](void* p) { delete static_cast<std::exception_ptr*>(p); }));
+  }
+  PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
+}
+
+void translate(std::exception_ptr thrown) {
+  if (!thrown) return;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const PythonError& error) {
+    PyErr_SetObject(py::type::handle_of(error.exception()).ptr(), error.exception());
+  } catch (const RemoteError& error) {
+    py::list failures;
+    for (const WorkerFailure& failure : error.failures()) failures.append(describe(failure));
+    py::object exception = errors().attr("RemoteError")(error.what());
+    exception.attr("failures") = failures;
+    exception.attr("workers") = py::cast(error.workers());
+    raise(exception, thrown);
+  } catch (const UsageError& error) {
+    raise(errors().attr("UsageError")(error.what()), thrown);
+  } catch (const TimeoutError& error) {
+    raise(errors().attr("TimeoutError")(error.what()), thrown);
+  } catch (const Preempted& error) {
+    raise(errors().attr("Preempted")(error.what()), thrown);
+  } catch (const TransportError& error) {
+    raise(errors().attr("TransportError")(error.what()), thrown);
+  } catch (const SystemError& error) {
+    raise(errors().attr("SystemError")(error.what()), thrown);
+  } catch (const ModuleError& error) {
+    raise(errors().attr("ModuleError")(fmt::format("{}: {}", error.kind(), error.what())), thrown);
+  } catch (const Error& error) {
+    raise(errors().attr("Error")(error.what()), thrown);
+  }
+}
+
+}  // namespace
+
+std::exception_ptr original_of(py::handle exception) {
+  if (!py::hasattr(exception, kOriginal)) return nullptr;
+  return *static_cast<std::exception_ptr*>(exception.attr(kOriginal).cast<py::capsule>().get_pointer());
+}
+
+void bind_errors(py::module_& /*module*/) { py::register_exception_translator(translate); }
+
+}  // namespace tutti::python

@@ -1,0 +1,49 @@
+#include "python/gil.h"
+
+#include "tutti/interop/embed.h"
+
+namespace tutti::python {
+namespace {
+
+struct KeptState {
+  bool kept = false;
+  ~KeptState() {
+    if (!kept || !is_alive()) return;
+    PyGILState_Ensure();
+    PyGILState_Release(PyGILState_LOCKED);
+    PyGILState_Release(PyGILState_UNLOCKED);  // the first one's: the thread's state goes
+  }
+};
+thread_local KeptState kept_state;
+thread_local PyThreadState* let_go_of = nullptr;
+thread_local int waits = 0;
+
+}  // namespace
+
+WithGil::WithGil() {
+  if (!PyGILState_GetThisThreadState()) {
+    PyGILState_Ensure();
+    kept_state.kept = true;
+    PyEval_SaveThread();
+  }
+  state_ = PyGILState_Ensure();
+}
+
+void set_interpreter_hooks() {
+  interop::set_interpreter({.let_go =
+                                [] {
+                                  if (waits++ == 0 && is_alive() && PyGILState_Check()) let_go_of = PyEval_SaveThread();
+                                },
+                            .take =
+                                [] {
+                                  if (--waits == 0 && let_go_of) PyEval_RestoreThread(std::exchange(let_go_of, nullptr));
+                                },
+                            .interrupted =
+                                [] {
+                                  if (!is_alive()) return;
+                                  const WithGil gil;
+                                  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+                                }});
+}
+
+}  // namespace tutti::python

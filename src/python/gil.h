@@ -1,0 +1,30 @@
+// The interpreter's lock, for threads that Python knows nothing of.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace tutti::python {
+
+namespace py = pybind11;
+
+/// Whether the interpreter can be used. Not once it ends: what is left of its objects then stays.
+inline bool is_alive() { return Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0; }
+
+/// Holds the lock. A thread's first one makes its Python state, which stays until the thread ends (making one takes a microsecond).
+class WithGil {
+ public:
+  WithGil();
+  ~WithGil() { PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+/// Lets go of the lock, as long as this lives; of a thread that holds it.
+using WithoutGil = py::gil_scoped_release;
+
+void set_interpreter_hooks();  ///< tutti/interop/embed.h
+
+}  // namespace tutti::python

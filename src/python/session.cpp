@@ -1,0 +1,390 @@
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include <set>
+
+#include "python/gil.h"
+#include "python/object.h"
+#include "python/refs.h"
+#include "tutti/interop/embed.h"
+#include "tutti/session.h"
+
+namespace tutti::python {
+namespace {
+
+void check_worker(const About& about, int worker) {
+  if (worker >= 0 && worker < about.num_workers) return;
+  const std::string message = fmt::format("worker id {}, expected 0 to {}", worker, about.num_workers - 1);
+  PyErr_SetString(py::module_::import("tutti._errors").attr("WorkerIndexError").ptr(), message.c_str());
+  throw py::error_already_set();
+}
+
+/// Seconds, None: no limit.
+Timeout to_timeout(const std::optional<double>& seconds) {
+  if (!seconds) return {};
+  return std::chrono::milliseconds(static_cast<int64_t>(std::clamp(*seconds, 0.0, 1e9) * 1000));
+}
+
+class PySession {
+ public:
+  template <class Make>
+  explicit PySession(Make make) {
+    {
+      const WithoutGil without_gil;
+      session_.emplace(make());
+    }
+    about_ = std::make_shared<About>(About{session_->kind(), session_->num_workers()});
+    live().insert(this);
+  }
+  ~PySession() {
+    live().erase(this);
+    functions_.clear();
+    const WithoutGil without_gil;  // workers may need the lock to end
+    session_.reset();
+  }
+  PySession(const PySession&) = delete;
+  PySession& operator=(const PySession&) = delete;
+
+  Session& session() { return *session_; }
+  const About& about() const { return *about_; }
+  Ref ref(DRef made) const { return {std::move(made), about_}; }
+  FunctionRef function(DRef made) const { return {std::move(made), about_}; }
+  ModuleRef module(DRef made) const { return {std::move(made), about_}; }
+
+  /// Looked up once in a session.
+  FunctionRef cached(const std::string& name, Where where) {
+    auto found = functions_.find(name);
+    if (found == functions_.end()) found = functions_.emplace(name, function(session_->get_global_func(name, where))).first;
+    return found->second;
+  }
+
+  static std::set<PySession*>& live() {
+    static std::set<PySession*> sessions;  // with the lock
+    return sessions;
+  }
+
+ private:
+  std::optional<Session> session_;
+  std::shared_ptr<const About> about_;
+  std::map<std::string, FunctionRef> functions_;
+};
+struct PyThreaded : PySession {
+  using PySession::PySession;
+};
+struct PyProcess : PySession {
+  using PySession::PySession;
+};
+struct PySocket : PySession {
+  using PySession::PySession;
+};
+
+template <class F>
+auto without_gil(F&& f) {
+  const WithoutGil released;
+  return f();
+}
+
+const DRef& array(const Ref& ref) { return ref.dref(); }
+DRef array_or_none(const py::object& object, const char* what) {
+  if (object.is_none()) return {};
+  const Ref* ref = as_ref(object);
+  if (!ref) throw UsageError(fmt::format("{}: expected a DRef, got {}", what, std::string(py::str(py::type::handle_of(object)))));
+  return ref->dref();
+}
+
+/// Straight onto a stack's worth of values: a million calls a second go through here.
+Ref call(const FunctionRef& function, const py::args& args) {
+  List values;
+  values.reserve(args.size());
+  for (py::handle arg : args) values.push_back(to_value(arg));
+  return {static_cast<const DPackedFunc&>(function.dref()).call(values, here()), function.about()};
+}
+
+std::string repr(PySession& self) {
+  return fmt::format("Session({}, {} worker{}, {} group{})", self.about().kind, self.about().num_workers, self.about().num_workers == 1 ? "" : "s",
+                     self.session().num_groups(), self.session().num_groups() == 1 ? "" : "s");
+}
+
+void set_worker_program() {
+  interop::set_worker_program(py::module_::import("tutti._worker").attr("command_line")().cast<std::vector<std::string>>());
+}
+
+enum class JobIs { kNone, kRun, kOurs, kOver } job_is = JobIs::kNone;  // kRun: python3 -m tutti began it and ends it
+
+/// In a script that mpirun started without `-m tutti`: rank 0 goes on, the others serve it and then end here.
+void start_job() {
+  if (job_is != JobIs::kNone) return;
+  auto argv = py::module_::import("sys").attr("argv").cast<std::vector<std::string>>();
+  std::vector<char*> raw;
+  for (std::string& arg : argv) raw.push_back(arg.data());
+  raw.push_back(nullptr);
+  int argc = static_cast<int>(argv.size());
+  char** arguments = raw.data();
+  const auto code = without_gil([&] { return interop::start_job(&argc, &arguments); });
+  job_is = code ? JobIs::kOver : JobIs::kOurs;
+  if (code) {
+    PyErr_SetObject(PyExc_SystemExit, py::int_(*code).ptr());
+    throw py::error_already_set();
+  }
+}
+
+void import_python_module(PySession& s, const std::string& name) {
+  const FunctionRef import = s.cached("tutti.python.import_module", here());
+  call(import, py::make_tuple(name, py::module_::import("sys").attr("path")));
+}
+
+}  // namespace
+
+std::string Ref::describe(const char* type) const {
+  if (!ref_) return fmt::format("{}(empty)", type);
+  return fmt::format("{}(reg={}, session={} {} worker{})", type, std::get<RegisterRef>(Value(ref_).data()).id, about_->kind, about_->num_workers,
+                     about_->num_workers == 1 ? "" : "s");
+}
+
+const Ref* as_ref(py::handle object) { return py::isinstance<Ref>(object) ? &object.cast<Ref&>() : nullptr; }
+
+void bind_session(py::module_& module) {
+  using namespace py::literals;
+  const auto none = py::none();
+
+  py::class_<Ref>(module, "DRef", "A register that exists on every worker; the last reference frees it, without a message.")
+      .def("debug_get_from_remote",
+           [](const Ref& self, int worker_id, std::optional<double> timeout) {
+             const Where where = here();
+             check_worker(*self.about(), worker_id);
+             return to_python(without_gil([&] { return self.dref().debug_get_from_remote(worker_id, to_timeout(timeout), where); }));
+           },
+           "worker_id"_a, "timeout"_a = none,
+           "The value on one worker. Waits for it, and raises that worker's errors.\n\n"
+           "timeout: seconds. Raises UsageError (functions, modules and opaque objects travel from worker 0 only), IndexError, RemoteError,\n"
+           "TimeoutError, TransportError.")
+      .def("debug_copy_from",
+           [](const Ref& self, int worker_id, const py::object& value, std::optional<double> timeout) {
+             const Where where = here();
+             check_worker(*self.about(), worker_id);
+             Value sent = to_value(value);
+             if (const auto* tensor = std::get_if<Tensor>(&sent.data())) sent = tensor->contiguous();
+             without_gil([&] {
+               self.dref().debug_copy_from(worker_id, sent, to_timeout(timeout), where);
+               sent = {};
+             });
+           },
+           "worker_id"_a, "value"_a, "timeout"_a = none,
+           "Sets the value on one worker: in place when it is an array of the same count and dtype. Waits for it.")
+      .def("__repr__", [](const Ref& self) { return self.describe("DRef"); });
+  py::class_<FunctionRef, Ref>(module, "DPackedFunc", "A function in a register; calling it calls it on every worker and returns a DRef.")
+      .def(py::init([](const Ref& dref) { return FunctionRef(dref.dref(), dref.about()); }), "dref"_a, "The function that lies in a register.")
+      .def("__call__", &call)
+      .def("__repr__", [](const FunctionRef& self) { return self.describe("DPackedFunc"); });
+  py::class_<ModuleRef, Ref>(module, "DModule", "A module that load_vm_module has loaded on every worker: module['name'] is a DPackedFunc.")
+      .def("__getitem__",
+           [](const ModuleRef& self, const std::string& name) {
+             return FunctionRef(static_cast<const DModule&>(self.dref())[LocatedValue(name, here())], self.about());
+           },
+           "name"_a)
+      .def("__repr__", [](const ModuleRef& self) { return self.describe("DModule"); });
+
+  py::class_<PySession> session(module, "Session",
+      "The ranks of the MPI job, started by `mpirun -n N python3 -m tutti script.py`; without mpirun a job of one.\n\n"
+      "Calls only issue commands and return, unless they are said to wait: wrong arguments are a UsageError (ValueError) at once, what goes\n"
+      "wrong on a worker is a RemoteError of the next call that waits (sync_*, debug_*, shutdown). One thread at a time.\n"
+      "num_workers: default all ranks. num_groups must divide it.");
+  session
+      .def(py::init([](std::optional<int> num_workers, int num_groups) {
+             const Where where = here();
+             start_job();
+             return std::make_unique<PySession>(
+                 [&] { return Session::create({.num_workers = num_workers.value_or(0), .num_groups = num_groups}, where); });
+           }),
+           "num_workers"_a = none, "num_groups"_a = 1)
+      .def_property_readonly("num_workers", [](PySession& s) { return s.about().num_workers; })
+      .def_property_readonly("num_groups", [](PySession& s) { return s.session().num_groups(); })
+      .def_property_readonly("kind", [](PySession& s) { return s.about().kind; }, "'thread', 'process' or 'mpi'")
+      .def("empty",
+           [](PySession& s, const py::object& shape, const py::object& dtype, const py::object& device, bool worker0_only, bool in_group) {
+             return s.ref(s.session().empty(to_shape(shape), to_dtype(dtype), to_device_or_none(device), worker0_only, in_group, here()));
+           },
+           "shape"_a, "dtype"_a, "device"_a = none, "worker0_only"_a = false, "in_group"_a = true,
+           "An uninitialised array on every worker. worker0_only: on worker 0 only, with in_group on the first of every group; others hold None.")
+      .def("get_global_func", [](PySession& s, const std::string& name) { return s.function(s.session().get_global_func(name, here())); }, "name"_a,
+           "Looked up on every worker; an unknown name is an error of the next call that waits.")
+      .def("_get_cached_method", [](PySession& s, const std::string& name) { return s.cached(name, here()); }, "name"_a)
+      .def("call_packed",
+           [](PySession& s, const Ref& func, const py::args& args) {
+             return call(FunctionRef(func.dref(), s.ref({}).about()), args);
+           },
+           "func"_a, "Calls the function in a register on every worker. Arguments: DRefs (each worker takes its own value), None, bool, int,\n"
+           "float, str, bytes, Shape, DataType, Device, lists of these, arrays up to 64 KiB.")
+      .def("import_python_module", &import_python_module, "module_name"_a,
+           "`import module_name` on every worker, which looks also where the controller would (its sys.path); functions that it registers are there then.")
+      .def("load_vm_module",
+           [](PySession& s, const std::string& path, const py::object& device) {
+             return s.module(s.session().load_vm_module(path, to_device_or_none(device), here()));
+           },
+           "path"_a, "device"_a = none, "A shared library of tvm-ffi's C convention on every worker.")
+      .def("init_ccl",
+           [](PySession& s, const std::string& ccl, const py::args& device_ids) {
+             s.session().init_ccl(ccl, device_ids.size() == 1 && py::isinstance<py::sequence>(device_ids[0]) ? to_shape(device_ids[0]) : to_shape(device_ids), here());
+           },
+           "ccl"_a, "ccl: 'mpi', 'local' or 'auto' (host memory). Device ids are ignored by these.")
+      .def("copy_to_worker_0",
+           [](PySession& s, const py::object& host_array, const py::object& remote_array) {
+             const Where where = here();
+             const DRef remote = array_or_none(remote_array, "copy_to_worker_0: remote_array");
+             const Tensor host = to_contiguous_tensor(host_array);
+             return s.ref(without_gil([&] { return s.session().copy_to_worker_0(host, remote, where); }));
+           },
+           "host_array"_a, "remote_array"_a = none,
+           "Without remote_array: a new register, filled when this returns. With it: asynchronous, host_array must not change before a sync.")
+      .def("copy_from_worker_0",
+           [](PySession& s, const py::object& host_array, const Ref& remote_array) {
+             s.session().copy_from_worker_0(to_tensor(host_array, true), array(remote_array), here());
+           },
+           "host_array"_a, "remote_array"_a, "Asynchronous: host_array is filled after the next sync of worker 0.")
+      .def("sync_worker_0",
+           [](PySession& s, std::optional<double> timeout) {
+             const Where where = here();
+             without_gil([&] { s.session().sync_worker_0(to_timeout(timeout), where); });
+           },
+           "timeout"_a = none)
+      .def("_sync_worker",
+           [](PySession& s, int worker_id, std::optional<double> timeout) {
+             const Where where = here();
+             check_worker(s.about(), worker_id);
+             without_gil([&] { s.session().sync_worker(worker_id, to_timeout(timeout), where); });
+           },
+           "worker_id"_a, "timeout"_a = none, "Waits until the worker has done everything issued so far, and raises its errors.")
+      .def("_sync_all", [](PySession& s) {
+        const Where where = here();
+        without_gil([&] { s.session().sync_all({}, where); });
+      })
+      .def("sync_all",
+           [](PySession& s, std::optional<double> timeout) {
+             const Where where = here();
+             without_gil([&] { s.session().sync_all(to_timeout(timeout), where); });
+           },
+           "timeout"_a = none, "Waits for all workers and raises all errors, each once. timeout: seconds; after a TimeoutError calling again waits again.")
+      .def("broadcast",
+           [](PySession& s, const py::object& src, const py::object& dst, bool in_group) {
+             const Where where = here();
+             const DRef to = array_or_none(dst, "broadcast: dst");
+             const Tensor from = to_contiguous_tensor(src);
+             return s.ref(without_gil([&] { return s.session().broadcast(from, to, in_group, where); }));
+           },
+           "src"_a, "dst"_a = none, "in_group"_a = true, "src is the controller's; every worker has it in dst, which is returned.")
+      .def("broadcast_from_worker0",
+           [](PySession& s, const Ref& src, const Ref& dst, bool in_group) {
+             s.session().broadcast_from_worker0(array(src), array(dst), in_group, here());
+           },
+           "src"_a, "dst"_a, "in_group"_a = true, "dst everywhere = worker 0's src: equal counts.")
+      .def("scatter",
+           [](PySession& s, const py::object& src, const py::object& dst, bool in_group) {
+             const Where where = here();
+             const DRef to = array_or_none(dst, "scatter: dst");
+             const Tensor from = to_contiguous_tensor(src);
+             return s.ref(without_gil([&] { return s.session().scatter(from, to, in_group, where); }));
+           },
+           "src"_a, "dst"_a = none, "in_group"_a = true,
+           "in_group: src.shape[0] == workers of a group, and every group gets all of src; else == num_workers. Returns dst.")
+      .def("scatter_from_worker0",
+           [](PySession& s, const Ref& from, const Ref& to, bool in_group) { s.session().scatter_from_worker0(array(from), array(to), in_group, here()); },
+           "from_array"_a, "to_array"_a, "in_group"_a = true, "Rank r's to_array = the r-th of equal parts of worker 0's from_array.")
+      .def("gather_to_worker0",
+           [](PySession& s, const Ref& from, const Ref& to, bool in_group) { s.session().gather_to_worker0(array(from), array(to), in_group, here()); },
+           "from_array"_a, "to_array"_a, "in_group"_a = true, "Worker 0's to_array = everyone's from_array one after another.")
+      .def("allreduce",
+           [](PySession& s, const Ref& src, const py::object& dst, const std::string& op, bool in_group) {
+             s.session().allreduce(array(src), array_or_none(dst, "allreduce: dst"), op, in_group, here());
+             return dst;
+           },
+           "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true, "dst = op over everyone's src: sum, prod, min, max, avg. Returns dst.")
+      .def("allgather",
+           [](PySession& s, const Ref& src, const py::object& dst, bool in_group) {
+             s.session().allgather(array(src), array_or_none(dst, "allgather: dst"), in_group, here());
+             return dst;
+           },
+           "src"_a, "dst"_a, "in_group"_a = true, "dst = everyone's src one after another. Returns dst.")
+      .def("reduce_scatter",
+           [](PySession& s, const Ref& src, const py::object& dst, const std::string& op, bool in_group) {
+             s.session().reduce_scatter(array(src), array_or_none(dst, "reduce_scatter: dst"), op, in_group, here());
+             return dst;
+           },
+           "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true, "Rank r's dst = the r-th of equal parts of the reduced src. Returns dst.")
+      .def("all_to_all",
+           [](PySession& s, const Ref& src, const py::object& dst, bool in_group) {
+             s.session().all_to_all(array(src), array_or_none(dst, "all_to_all: dst"), in_group, here());
+             return dst;
+           },
+           "src"_a, "dst"_a, "in_group"_a = true, "dst = the parts of everyone's src meant for this rank, by sender. Returns dst.")
+      .def("barrier", [](PySession& s, bool in_group) { s.session().barrier(in_group, here()); }, "in_group"_a = false,
+           "No worker goes on before all have come here. The controller does not wait: sync_all.")
+      .def("shutdown",
+           [](PySession& s, std::optional<double> timeout) {
+             const Where where = here();
+             without_gil([&] { s.session().shutdown(to_timeout(timeout), where); });
+           },
+           "timeout"_a = none, "Waits for all workers, raises what is unreported, ends the session. Again: does nothing.")
+      .def("__enter__", [](const py::object& self) { return self; })
+      .def("__exit__",
+           [](PySession& s, const py::object& type, const py::object&, const py::object&) {
+             const Where where = here();
+             try {
+               without_gil([&] { s.session().shutdown({}, where); });
+             } catch (const Error& error) {
+               if (type.is_none()) throw;
+               py::module_::import("tutti._errors").attr("log")(fmt::format("shutdown while another exception is under way: {}", error.what()));
+             }
+           })
+      .def("__repr__", &repr);
+
+  py::class_<PyThreaded, PySession>(module, "ThreadedSession", "Workers are threads of this process: no MPI, no launcher; any number at once.")
+      .def(py::init([](int num_workers, int num_groups) {
+             const Where where = here();
+             return std::make_unique<PyThreaded>([&] { return ThreadedSession(num_workers, num_groups, where); });
+           }),
+           "num_workers"_a, "num_groups"_a = 1);
+  py::class_<PyProcess, PySession>(module, "ProcessSession",
+      "Workers are processes of this machine, which stay for the next session; inside an MPI job its ranks.\n\n"
+      "entrypoint: a module that each worker imports first.")
+      .def(py::init([](int num_workers, int num_groups, const py::object& entrypoint) {
+             const Where where = here();
+             if (py::module_::import("tutti._worker").attr("is_rank")().cast<bool>()) start_job();
+             set_worker_program();
+             auto made = std::make_unique<PyProcess>([&] { return ProcessSession(num_workers, num_groups, where); });
+             if (!entrypoint.is_none()) import_python_module(*made, entrypoint.cast<std::string>());
+             return made;
+           }),
+           "num_workers"_a, "num_groups"_a = 1, "entrypoint"_a = none);
+  py::class_<PySocket, PySession>(module, "SocketSession", "Inside a job of that shape its ranks; else a UsageError that says how to launch one.")
+      .def(py::init([](int num_nodes, int num_workers_per_node, int num_groups, const std::string& host, int port) {
+             const Where where = here();
+             start_job();
+             return std::make_unique<PySocket>([&] { return SocketSession(num_nodes, num_workers_per_node, num_groups, host, port, where); });
+           }),
+           "num_nodes"_a, "num_workers_per_node"_a, "num_groups"_a, "host"_a, "port"_a);
+
+  module.def("_end", [] {  // before the interpreter ends
+    for (PySession* s : std::set(PySession::live())) try {
+        without_gil([&] { s->session().shutdown(); });
+      } catch (const Error& error) {
+        py::module_::import("tutti._errors").attr("log")(fmt::format("end of a session that was not shut down: {}", error.what()));
+      }
+    if (job_is != JobIs::kOurs) return;
+    job_is = JobIs::kOver;
+    without_gil([] { interop::end_job(0); });
+  });
+  module.def("_run", [](std::vector<std::string> argv, const py::object& controller) {
+    std::vector<char*> raw;
+    for (std::string& arg : argv) raw.push_back(arg.data());
+    raw.push_back(nullptr);
+    job_is = JobIs::kRun;
+    return without_gil([&] {
+      return run(static_cast<int>(argv.size()), raw.data(), [&](int, char**) {
+        const WithGil gil;
+        return controller().cast<int>();
+      });
+    });
+  });
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,170 @@
+#include <fmt/format.h>
+#include <pybind11/numpy.h>
+
+#include "python/gil.h"
+#include "python/object.h"
+#include "tutti/dlpack.h"
+#include "tutti/tensor.h"
+
+namespace tutti::python {
+namespace {
+
+/// What capsules named "dltensor" hold: DLPack before version 1, which all exchange.
+struct ManagedTensor {
+  dl::Tensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(ManagedTensor* self);
+};
+
+struct Exported {
+  ManagedTensor managed;
+  Tensor tensor;
+  Shape shape, strides;
+};
+
+py::capsule to_dlpack(const Tensor& tensor) {
+  auto* exported = new Exported{.managed = {}, .tensor = tensor, .shape = tensor.shape(), .strides = tensor.strides()};
+  const DType dtype = tensor.dtype();
+  exported->managed.dl_tensor = {.data = tensor.base(),
+                                 .device = {tensor.device().type, tensor.device().id},
+                                 .ndim = static_cast<int32_t>(exported->shape.size()),
+                                 .dtype = {dtype.code, dtype.bits, dtype.lanes},
+                                 .shape = exported->shape.data(),
+                                 .strides = exported->strides.data(),
+                                 .byte_offset = tensor.byte_offset()};
+  exported->managed.manager_ctx = exported;
+  exported->managed.deleter = [](ManagedTensor* self) { delete static_cast<Exported*>(self->manager_ctx); };
+  return py::capsule(&exported->managed, "dltensor", [](PyObject* capsule) {
+    if (!PyCapsule_IsValid(capsule, "dltensor")) return;  // somebody has taken it
+    auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
+    managed->deleter(managed);
+  });
+}
+
+Tensor from_dlpack(py::handle object) {
+  const py::object capsule = object.attr("__dlpack__")();
+  if (!PyCapsule_IsValid(capsule.ptr(), "dltensor")) throw UsageError("from_dlpack: __dlpack__() gave no capsule named \"dltensor\"");
+  auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+  PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+  std::shared_ptr<ManagedTensor> kept(managed, [](ManagedTensor* m) {
+    if (!m->deleter || !is_alive()) return;
+    const WithGil gil;  // its objects may be Python's
+    m->deleter(m);
+  });
+  const dl::Tensor& t = managed->dl_tensor;
+  const auto n = static_cast<size_t>(t.ndim);
+  return Tensor::wrap(static_cast<std::byte*>(t.data) + t.byte_offset, Shape(t.shape, t.shape + n), {t.dtype.code, t.dtype.bits, t.dtype.lanes},
+                      [kept]() mutable { kept.reset(); }, t.strides ? Shape(t.strides, t.strides + n) : Shape(),
+                      {t.device.device_type, t.device.device_id});
+}
+
+Tensor from_array(const py::array& array, bool must_write) {
+  const py::dtype dtype = array.dtype();
+  const auto name = py::str(dtype.attr("name")).cast<std::string>();
+  if (!dtype.attr("isnative").cast<bool>()) throw UsageError(fmt::format("an array of {} in another byte order than this machine's", name));
+  if (must_write && !array.writeable()) throw UsageError("the array is read-only, and would be written to");
+  Shape shape, strides;
+  for (py::ssize_t i = 0; i < array.ndim(); ++i) {
+    shape.push_back(array.shape(i));
+    if (array.strides(i) % array.itemsize() != 0 && array.shape(i) > 1)
+      throw UsageError(fmt::format("an array whose strides ({} bytes) are no multiple of an element ({})", array.strides(i), array.itemsize()));
+    strides.push_back(array.strides(i) / array.itemsize());
+  }
+  return Tensor::wrap(const_cast<void*>(array.data()), shape, parse_dtype(name), [kept = keep(array)]() mutable { kept.reset(); }, strides);
+}
+
+/// In bytes, as Python wants them.
+std::vector<py::ssize_t> byte_strides(const Tensor& tensor) {
+  std::vector<py::ssize_t> strides;
+  for (const int64_t stride : tensor.strides()) strides.push_back(stride * tensor.dtype().size_bytes());
+  return strides;
+}
+
+void check_host(const Tensor& tensor, const char* what) {
+  if (tensor.device().type != dl::kCPU) throw UsageError(fmt::format("{}: the tensor lies on {}", what, to_string(tensor.device())));
+}
+
+py::buffer_info buffer(const Tensor& tensor) {
+  check_host(tensor, "buffer");
+  const auto format = py::module_::import("tutti._types").attr("buffer_format")(to_string(tensor.dtype())).cast<std::string>();
+  return {tensor.data(), tensor.dtype().size_bytes(), format, static_cast<py::ssize_t>(tensor.shape().size()),
+          std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor)};
+}
+
+}  // namespace
+
+Tensor to_tensor(py::handle object, bool must_write) {
+  if (py::isinstance<Tensor>(object)) return object.cast<Tensor>();
+  if (py::isinstance<py::array>(object)) return from_array(py::reinterpret_borrow<py::array>(object), must_write);
+  if (py::hasattr(object, "__dlpack__")) return from_dlpack(object);
+  if (!must_write) return from_array(py::module_::import("numpy").attr("asarray")(object).cast<py::array>(), false);
+  throw UsageError(fmt::format("expected an array to write into, got {}", std::string(py::str(py::type::handle_of(object)))));
+}
+
+Tensor to_contiguous_tensor(py::handle object) {
+  if (!py::isinstance<py::array>(object)) return to_tensor(object).contiguous();
+  return to_tensor(py::module_::import("numpy").attr("ascontiguousarray")(object));  // any strides, also negative ones
+}
+
+py::object to_numpy(py::object self) {
+  const auto tensor = self.cast<Tensor>();
+  check_host(tensor, "numpy()");
+  const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(tensor.dtype())).cast<py::dtype>();
+  return py::array(dtype, std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor), tensor.data(), self);
+}
+
+void bind_tensor(py::module_& module) {
+  py::class_<Tensor>(module, "Tensor", py::buffer_protocol(),
+                     "An n-dimensional array in memory of tutti or of whoever made it; copies of the handle share the elements.\n\n"
+                     "numpy.asarray(t) and t.numpy() are views, numpy.from_dlpack and torch.from_dlpack work as well.")
+      .def_buffer([](const Tensor& self) { return buffer(self); })
+      .def_property_readonly("shape", [](const Tensor& self) { return from_shape(self.shape()); }, "Extents.")
+      .def_property_readonly("ndim", [](const Tensor& self) { return self.shape().size(); })
+      .def_property_readonly("size", &Tensor::element_count, "Number of elements.")
+      .def_property_readonly("nbytes", &Tensor::size_bytes)
+      .def_property_readonly("dtype", [](const Tensor& self) { return from_dtype(self.dtype()); }, "A str, such as 'float32'.")
+      .def_property_readonly("device", &Tensor::device)
+      .def("numpy", [](const py::object& self) { return to_numpy(self); },
+           "A numpy array on the same memory, as long as it lives. bfloat16 and float8 need ml_dtypes; without, the bits as unsigned ints.\n\n"
+           "Raises UsageError if the elements are not in host memory.")
+      .def("copyfrom",
+           [](const py::object& self, const py::object& source) {
+             const auto to = self.cast<Tensor>();
+             const Tensor from = to_contiguous_tensor(source);
+             const WithoutGil without_gil;
+             to.copy_from(from);
+             return self;
+           },
+           py::arg("source"), "Copies an array of the same count and dtype into this one, which it returns.")
+      .def("__dlpack__", [](const Tensor& self, const py::object&) { return to_dlpack(self); }, py::arg("stream") = py::none())
+      .def("__dlpack_device__", [](const Tensor& self) { return py::make_tuple(self.device().type, self.device().id); })
+      .def("__len__", [](const Tensor& self) {
+        if (self.shape().empty()) throw py::type_error("len() of a 0-d tensor");
+        return self.shape()[0];
+      })
+      .def("__repr__", [](const Tensor& self) {
+        return fmt::format("Tensor({}, {}, {})", to_string(self.shape()), to_string(self.dtype()), to_string(self.device()));
+      });
+  module.def("from_dlpack", [](const py::object& array) { return from_dlpack(array); }, py::arg("array"),
+             "A tensor on the memory of anything with __dlpack__ (numpy, torch, cupy, jax), which it keeps alive.");
+  module.def(
+      "tensor",
+      [](const py::object& array, const py::object& device) {
+        if (auto where = to_device_or_none(device); where && where->type != dl::kCPU)
+          throw UsageError(fmt::format("tensor: no memory of {} in this build", to_string(*where)));
+        const Tensor from = to_contiguous_tensor(array);
+        Tensor made = Tensor::like(from);
+        const WithoutGil without_gil;
+        made.copy_from(from);
+        return made;
+      },
+      py::arg("array"), py::arg("device") = py::none(), "A copy of an array (numpy's, or anything numpy.asarray takes).");
+  module.def(
+      "empty",
+      [](const py::object& shape, const py::object& dtype, const py::object& device) {
+        return Tensor::empty(to_shape(shape), to_dtype(dtype), to_device_or_none(device).value_or(cpu()));
+      },
+      py::arg("shape"), py::arg("dtype") = "float32", py::arg("device") = py::none(), "An uninitialised tensor of this process.");
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,79 @@
+"""python3 -m tutti script.py [arguments]: the script on rank 0, the other ranks serve its sessions.
+
+usage: mpirun -n 4 python3 -m tutti script.py [arguments]
+       mpirun -n 4 python3 -m tutti -m module [arguments]
+       mpirun -n 4 python3 -m tutti -c 'commands' [arguments]
+"""
+
+import os
+import runpy
+import sys
+import traceback
+
+
+def _run_script(arguments):
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+    elif arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _code_of(stop):
+    """What sys.exit(...) means, as the interpreter has it."""
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code & 0xFF
+    print(stop.code, file=sys.stderr)
+    return 1
+
+
+def _is_users(frame):
+    return frame.filename not in (__file__, runpy.__file__) and not frame.filename.startswith("<frozen runpy")
+
+
+def _print_traceback(error):
+    """As if python3 script.py had raised it: without the frames that ran the script."""
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_users(frame)])
+    print("".join(shown.format()), end="", file=sys.stderr)
+
+
+def _controller(arguments):
+    from . import _core
+
+    code = 0
+    try:
+        _run_script(arguments)
+    except SystemExit as stop:
+        code = _code_of(stop)
+    except KeyboardInterrupt as error:
+        _print_traceback(error)
+        code = 130
+    except BaseException as error:
+        _print_traceback(error)
+        code = 1
+    _core._end()
+    sys.stdout.flush()
+    return code
+
+
+def main():
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-c", "-m") and len(arguments) < 2):
+        print(__doc__.strip(), file=sys.stdout if arguments and arguments[0] in ("-h", "--help") else sys.stderr)
+        return 0 if arguments and arguments[0] in ("-h", "--help") else 2
+    from . import _core
+
+    sys.stdout.reconfigure(line_buffering=True)
+    return _core._run(sys.argv, lambda: _controller(arguments))
+
+
+sys.exit(main())

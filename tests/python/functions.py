@@ -1,0 +1,150 @@
+"""Worker functions: every worker imports this."""
+
+import os
+import sys
+import time
+
+import numpy as np
+
+import tutti
+from tutti import worker
+
+
+def register(f):
+    return tutti.register_global_func("test." + f.__name__, f, override=True)
+
+
+@register
+def add(a, b):
+    return a + b
+
+
+@register
+def identity(x):
+    return x
+
+
+@register
+def type_name(x):
+    return type(x).__name__
+
+
+@register
+def fail(who):
+    if worker.id() == who or who < 0:
+        raise KeyError(f"worker {worker.id()} fails")
+    return worker.id()
+
+
+@register
+def leave(code):
+    sys.exit(code)
+
+
+@register
+def make_object():
+    return {"worker": worker.id()}
+
+
+@register
+def look_into(made):
+    return made["worker"]
+
+
+@register
+def make_closure(k):
+    return lambda x: x * k
+
+
+@register
+def call(f, x):
+    return f(x)
+
+
+@register
+def scale(x, k):
+    view = x.numpy()
+    view *= k
+
+
+@register
+def make_array(n):
+    return np.full(n, worker.id(), dtype="float64")
+
+
+@register
+def total(x):
+    return float(x.numpy().sum())
+
+
+@register
+def places():
+    return [worker.id(), worker.count(), worker.group_id(), worker.group_size(), worker.num_groups()]
+
+
+@register
+def exchange(x, op):
+    """allreduce by the worker's own hand, of numpy arrays."""
+    out = np.empty_like(x.numpy())
+    worker.world().allreduce(x, out, op)
+    return out
+
+
+@register
+def catch_and_go_on(x):
+    try:
+        worker.world().allreduce(x, np.empty(3, "float32"))
+    except tutti.UsageError:
+        return "caught"
+    return "not caught"
+
+
+@register
+def fail_before_allreduce(x, who):
+    if worker.id() == who:
+        raise ValueError("not me")
+    worker.world().allreduce(x, x)
+
+
+@register
+def use_a_session():
+    with tutti.ThreadedSession(1) as inner:
+        return inner.num_workers
+
+
+class Odd:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    def __del__(self):
+        raise RuntimeError("no end")
+
+
+@register
+def make_odd():
+    return Odd()
+
+
+class SilentError(Exception):
+    def __str__(self):
+        raise RuntimeError("no message")
+
+
+@register
+def fail_silently():
+    raise SilentError
+
+
+@register
+def pause(seconds):
+    time.sleep(seconds)
+
+
+@register
+def pid():
+    return os.getpid()
+
+
+@register
+def say(text):
+    print(f"worker {worker.id()} says {text}")

@@ -1,0 +1,197 @@
+"""What users start and what they see: programs run from the outside. MPIRUN: the launcher."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+MPIRUN = os.environ.get("MPIRUN", "mpirun")
+HERE = os.path.dirname(os.path.abspath(__file__))
+FUNCTIONS = os.path.dirname(HERE)
+SESSIONS = {"thread": "tutti.ThreadedSession(2)", "process": "tutti.ProcessSession(2)"}
+
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", "") + ":" + FUNCTIONS}
+
+
+def run(*command, code=0, timeout=60, **options):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=ENVIRONMENT, **options)
+    assert done.returncode == code, f"exit code {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def python(text, *arguments, code=0, **options):
+    return run(sys.executable, "-X", "dev", "-X", "faulthandler", "-c", text, *arguments, code=code, **options)
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def mpi(n, *arguments, **options):
+    return run(MPIRUN, "-n", str(n), sys.executable, *arguments, **options)
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import tutti
+session = tutti.Session()
+session.import_python_module("functions")
+x = session.broadcast(np.ones(3))
+session.allreduce(x, x)
+print(session.num_workers, x.debug_get_from_remote(session.num_workers - 1).numpy(), sys.argv[1:], __name__)
+"""
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("launch", [["-m", "tutti"], []], ids=["-m tutti", "plain"])
+def test_a_script(script, n, launch):
+    done = mpi(n, *launch, script(SCRIPT), "a", "-b")
+    assert done.stdout == f"{n} [{n}. {n}. {n}.] ['a', '-b'] __main__\n" and done.stderr == ""
+
+
+def test_the_program_in_the_readme(tmp_path):
+    with open(os.path.join(HERE, "..", "..", "..", "README.md")) as readme:
+        (tmp_path / "rank_sum.py").write_text(readme.read().split("```python\n")[1].split("```")[0])
+    assert mpi(3, "-m", "tutti", "rank_sum.py", cwd=tmp_path).stdout == "3.0\n"
+
+
+def test_modules_beside_the_script(script, tmp_path):
+    (tmp_path / "mine.py").write_text("import tutti\n@tutti.register_global_func('mine.f', override=True)\ndef f(): return tutti.worker.id()\n")
+    text = "import tutti\ns = {}\ns.import_python_module('mine')\nprint(s.get_global_func('mine.f')().debug_get_from_remote(1))\n"
+    assert mpi(2, "-m", "tutti", script(text.format("tutti.Session()"))).stdout == "1\n"
+    assert run(sys.executable, script(text.format("tutti.ProcessSession(2)"))).stdout == "1\n"
+    (tmp_path / "program.py").write_text(text.format("tutti.Session()"))
+    assert mpi(2, "-m", "tutti", "-m", "program", cwd=tmp_path).stdout == "1\n"
+    assert mpi(2, "-m", "tutti", "-c", text.format("tutti.Session()"), cwd=tmp_path).stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    "ending, code, said",
+    [("sys.exit(3)", 3, ""), ("sys.exit()", 0, ""), ("sys.exit('no more')", 1, "no more\n"), ("raise SystemExit(True)", 1, ""),
+     ("1 / 0", 1, "ZeroDivisionError: division by zero"), ("session.get_global_func('test.fail')(1); session.sync_all()", 1, "KeyError"),
+     ("session.get_global_func('test.fail')(1)", 0, "KeyError"), ("session.shutdown(); session.sync_all()", 1, "shut down")])
+def test_how_a_script_ends(script, ending, code, said):
+    done = mpi(2, "-m", "tutti", script(SCRIPT + ending + "\n"), code=code, timeout=30)
+    assert done.stdout.startswith("2 [2. 2. 2.]") and said in done.stderr
+    if "Traceback" in done.stderr and "remote" not in done.stderr:
+        lines = done.stderr.splitlines()
+        assert lines[1].startswith('  File "') and "script.py" in lines[1], "frames of tutti or runpy are shown"
+
+
+def test_a_syntax_error(script):
+    done = mpi(2, "-m", "tutti", script("import tutti\nthis is no Python\n"), code=1, timeout=20)
+    assert "SyntaxError" in done.stderr and "script.py" in done.stderr and "runpy" not in done.stderr
+
+
+def test_a_missing_script():
+    assert "nowhere.py" in mpi(2, "-m", "tutti", "/nowhere.py", code=1, timeout=20).stderr
+
+
+def test_usage():
+    assert "usage: mpirun" in run(sys.executable, "-m", "tutti", "--help").stdout
+    assert "usage: mpirun" in run(sys.executable, "-m", "tutti", code=2).stderr
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_no_shutdown(kind):
+    done = python(f"import numpy as np, tutti\ns = {SESSIONS[kind]}\ns.import_python_module('functions')\n"
+                  "o = s.get_global_func('test.make_object')()\nx = s.broadcast(np.ones(3)); cycle = [s, o, x]; cycle.append(cycle)\n"
+                  "f = s.get_global_func('test.add')\nfor i in range(1000): f(i, 1)\n", timeout=30)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_two_hundred_sessions(kind):
+    done = python(f"import resource, tutti\n"
+                  "def one():\n"
+                  f"    with {SESSIONS[kind]} as s:\n"
+                  "        s.import_python_module('functions')\n"
+                  "        assert s.get_global_func('test.add')(1, 2).debug_get_from_remote(1) == 3\n"
+                  "for i in range(50): one()\n"
+                  "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+                  "for i in range(150): one()\n"
+                  "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+                  "assert grown < 20000, f'{grown} KiB more'\n", timeout=120)
+    assert done.stderr == ""
+
+
+def test_live_sessions_overlap():
+    assert python(f"import tutti\n"
+                  "a, b, c = tutti.ThreadedSession(2), tutti.ThreadedSession(3), tutti.ProcessSession(2)\n"
+                  "for s in (a, b, c): s.import_python_module('functions')\n"
+                  "made = [s.get_global_func('test.places')() for s in (a, b, c)]\n"
+                  "print([m.debug_get_from_remote(1)[1] for m in made])").stdout == "[2, 3, 2]\n"
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_ctrl_c_during_a_sync(kind):
+    program = subprocess.Popen(
+        [sys.executable, "-c", f"import tutti\ns = {SESSIONS[kind]}\ns.import_python_module('functions')\n"
+         "s.get_global_func('test.pause')(3.0)\nprint('waits', flush=True)\n"
+         "try:\n    s.sync_all()\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+         "s.sync_all()\nprint(s.get_global_func('test.add')(1, 2).debug_get_from_remote(1))\n"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=ENVIRONMENT)
+    assert program.stdout.readline() == "waits\n"
+    time.sleep(0.3)
+    begun = time.monotonic()
+    os.killpg(program.pid, signal.SIGINT)
+    assert program.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - begun < 2
+    out, err = program.communicate(timeout=30)
+    assert out == "3\n" and err == "" and program.returncode == 0
+
+
+def test_fork_afterwards():
+    done = python(f"import os, tutti\ns = tutti.ThreadedSession(2)\ns.import_python_module('functions')\n"
+                  "f = s.get_global_func('test.add')\nf(1, 2)\ns.sync_all()\n"
+                  "pid = os.fork()\n"
+                  "if pid == 0:\n"
+                  "    try:\n        f(1, 2)\n    except tutti.UsageError as error:\n        os._exit(7 if 'fork' in str(error) else 8)\n    os._exit(9)\n"
+                  "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), f(3, 4).debug_get_from_remote(1))\n", timeout=30)
+    assert done.stdout == "7 7\n" and done.stderr == ""
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_workers_print(kind):
+    done = python(f"import tutti\nwith {SESSIONS[kind]} as s:\n    s.import_python_module('functions')\n"
+                  "    s.get_global_func('test.say')('hello')\n")
+    for w in (0, 1):  # threads of one interpreter may mix their ends of lines
+        assert done.stdout.count(f"worker {w} says hello") == 1
+
+
+def test_an_entrypoint():
+    done = python(f"import tutti\ns = tutti.ProcessSession(2, entrypoint='functions')\n"
+                  "print(s.get_global_func('test.add')(1, 2).debug_get_from_remote(1))")
+    assert done.stdout == "3\n" and done.stderr == ""
+
+
+def test_another_python_is_told(tmp_path):
+    import shutil
+
+    import tutti
+
+    copy = tmp_path / "tutti"
+    shutil.copytree(os.path.dirname(tutti.__file__), copy, ignore=shutil.ignore_patterns("*.so", "*.p"))
+    (copy / "_core.cpython-27-x86_64-linux-gnu.so").write_text("")
+    done = run(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tutti", code=1)
+    assert "built for another Python (_core.cpython-27" in done.stderr
+
+
+def test_import_needs_no_numpy_and_starts_nothing():
+    assert python("import sys, threading; sys.modules['numpy'] = None\nimport tutti\nprint(threading.active_count(), 'numpy' in repr(tutti))").stdout == "1 False\n"
+
+
+def test_no_session_above_rank_0_of_a_job():
+    done = mpi(2, "-c", "import tutti\ns = tutti.Session()\nprint(s.num_workers)\n")
+    assert done.stdout == "2\n" and done.stderr == ""

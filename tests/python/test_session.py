@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+from conftest import KIND, WORKERS, make_session
+
+import tutti
+from tutti import disco
+
+
+def test_names_of_disco():
+    assert disco.ThreadedSession is tutti.ThreadedSession and issubclass(disco.ProcessSession, disco.Session)
+    assert issubclass(disco.DPackedFunc, disco.DRef) and issubclass(disco.DModule, disco.DRef)
+
+
+def test_what_things_say(session):
+    assert repr(session) == f"Session({KIND}, {WORKERS} worker{'s' * (WORKERS > 1)}, 1 group)"
+    made = session.get_global_func("test.add")
+    assert repr(made).startswith("DPackedFunc(reg=") and KIND in repr(made)
+    assert repr(made(1, 2)).startswith("DRef(reg=")
+    assert session.num_workers == WORKERS and session.num_groups == 1
+
+
+def test_calls(session):
+    add = session.get_global_func("test.add")
+    first = add(1, 2)
+    second = add(first, 10)
+    assert [second.debug_get_from_remote(w) for w in range(WORKERS)] == [13] * WORKERS
+    assert session._get_cached_method("test.add")(1, 1).debug_get_from_remote(0) == 2
+    assert session._get_cached_method("test.add")("a", "b").debug_get_from_remote(WORKERS - 1) == "ab"
+
+
+def test_places(session):
+    places = session.get_global_func("test.places")()
+    assert [places.debug_get_from_remote(w) for w in range(WORKERS)] == [[w, WORKERS, 0, WORKERS, 1] for w in range(WORKERS)]
+
+
+def test_debug_copy_from(session):
+    made = session.empty((3,), "float32")
+    for w in range(WORKERS):
+        made.debug_copy_from(w, np.full(3, w, "float32"))
+    assert [made.debug_get_from_remote(w).numpy().tolist() for w in range(WORKERS)] == [[w] * 3 for w in range(WORKERS)]
+    made.debug_copy_from(0, "a text")
+    assert made.debug_get_from_remote(0) == "a text"
+    for worker in (-1, WORKERS):
+        with pytest.raises(IndexError):
+            made.debug_copy_from(worker, 1)
+        with pytest.raises(ValueError, match="expected 0 to"):
+            made.debug_get_from_remote(worker)
+        with pytest.raises(IndexError):
+            session._sync_worker(worker)
+
+
+def test_collectives(session):
+    n = WORKERS
+    x = session.get_global_func("test.make_array")(4)
+    total = session.empty((4,), "float64")
+    assert session.allreduce(x, total) is total
+    assert total.debug_get_from_remote(n - 1).numpy().tolist() == [n * (n - 1) / 2] * 4
+    assert session.allreduce(x, total, op="max").debug_get_from_remote(0).numpy().tolist() == [n - 1] * 4
+    with pytest.raises(ValueError, match="median"):
+        session.allreduce(x, total, op="median")
+    gathered = session.empty((n, 4), "float64")
+    assert session.allgather(x, gathered).debug_get_from_remote(n - 1).numpy()[:, 0].tolist() == list(range(n))
+    parts = session.scatter(np.arange(2.0 * n).reshape(n, 2))
+    assert [parts.debug_get_from_remote(w).numpy().tolist() for w in range(n)] == [[2.0 * w, 2.0 * w + 1] for w in range(n)]
+    with pytest.raises(ValueError, match="shape"):
+        session.scatter(np.ones((n + 1, 2)))
+    whole = session.empty((n, 2), "float64", worker0_only=True)
+    session.gather_to_worker0(parts, whole)
+    assert whole.debug_get_from_remote(0).numpy().ravel().tolist() == list(range(2 * n))
+    mine = session.empty((1,), "float64")
+    source = session.broadcast(np.arange(float(n)))
+    assert session.reduce_scatter(source, mine).debug_get_from_remote(n - 1).numpy()[0] == n * (n - 1)
+    turned = session.empty((n,), "float64")
+    assert session.all_to_all(source, turned).debug_get_from_remote(0).numpy().tolist() == [0.0] * n
+    session.barrier()
+    session.sync_all()
+
+
+def test_groups(groups):
+    size = WORKERS // 2
+    assert groups.num_groups == 2
+    x = groups.get_global_func("test.make_array")(2)
+    total = groups.allreduce(x, groups.empty((2,), "float64"))
+    expected = [sum(range(size)), sum(range(size, WORKERS))]
+    assert [total.debug_get_from_remote(w).numpy()[0] for w in (0, WORKERS - 1)] == expected
+    whole = groups.allreduce(x, groups.empty((2,), "float64"), in_group=False)
+    assert whole.debug_get_from_remote(0).numpy()[0] == sum(expected)
+
+
+@pytest.mark.parametrize("ccl", ["mpi", "local", "auto"])
+def test_init_ccl(session, ccl):
+    session.init_ccl(ccl, *range(WORKERS))
+    x = session.broadcast(np.ones(1000, "float32"))
+    assert (session.allreduce(x, x).debug_get_from_remote(0).numpy() == WORKERS).all()
+
+
+def test_collectives_by_hand(session):
+    x = session.get_global_func("test.make_array")(3)
+    got = session.get_global_func("test.exchange")(x, "sum")
+    assert got.debug_get_from_remote(WORKERS - 1).numpy().tolist() == [WORKERS * (WORKERS - 1) / 2] * 3
+
+
+def test_sessions_follow_each_other():
+    for i in range(3):
+        with make_session() as s:
+            s.import_python_module("functions")
+            assert s.get_global_func("test.add")(i, 1).debug_get_from_remote(WORKERS - 1) == i + 1
+        s.shutdown()  # again: nothing
+        with pytest.raises(tutti.UsageError, match="shut down"):
+            s.sync_all()
+
+
+def test_use_after_the_end():
+    s = make_session()
+    made = s.empty((1,), "float32")
+    s.shutdown()
+    with pytest.raises(tutti.UsageError):
+        made.debug_get_from_remote(0)
+    del s, made
+
+
+def test_foreign_references(session):
+    with tutti.ThreadedSession(1) as other:
+        made = other.empty((1,), "float32")
+        with pytest.raises(tutti.UsageError, match="another session"):
+            session.get_global_func("test.identity")(made)
+
+
+def test_bad_arguments(session):
+    with pytest.raises(ValueError):
+        tutti.ThreadedSession(0)
+    with pytest.raises(ValueError):
+        tutti.ThreadedSession(4, 3)
+    with pytest.raises(TypeError):
+        session.allreduce(1, 2)
+    with pytest.raises(ValueError, match="DRef"):
+        session.broadcast(np.ones(1), dst=3)
+    with pytest.raises(ValueError, match="ranks|launch|job"):
+        tutti.SocketSession(7, 3, 1, "localhost", 0)

@@ -1,0 +1,189 @@
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import tutti
+
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64",
+          "complex128"]
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, False, 0, -1, 2**63 - 1, -(2**63), 1.5, float("inf"), "", "text ü", b"", b"\x00\xff", [], [1, "a", [None, 2.5]],
+              tutti.Shape(2, 3), tutti.DataType("float16"), tutti.cpu(0)], ids=repr)
+def test_round_trip(session, value):
+    made = session.get_global_func("test.identity")(value)
+    for worker in range(session.num_workers):
+        back = made.debug_get_from_remote(worker)
+        assert back == value and type(back) is type(value)
+
+
+def test_types_on_the_worker(session):
+    name = session.get_global_func("test.type_name")
+    for value, expected in [(None, "NoneType"), (True, "bool"), (3, "int"), (3.0, "float"), ("x", "str"), (b"x", "bytes"), ([1], "list"),
+                            ((1, 2), "list"), (tutti.Shape(1), "Shape"), (tutti.DataType("int8"), "DataType"), (tutti.cpu(), "Device"),
+                            (np.float32(2), "float"), (np.int16(2), "int"), (np.bool_(True), "bool"), (np.ones(2), "Tensor"),
+                            (np.dtype("int8"), "DataType")]:
+        assert name(value).debug_get_from_remote(0) == expected
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays(session, dtype):
+    array = (np.arange(24).reshape(2, 3, 4) % 7).astype(dtype)
+    made = session.copy_to_worker_0(array)
+    assert np.array_equal(made.debug_get_from_remote(0).numpy(), array)
+    everywhere = session.empty(array.shape, dtype)
+    session.broadcast_from_worker0(made, everywhere)
+    last = everywhere.debug_get_from_remote(session.num_workers - 1)
+    assert last.dtype == dtype and last.shape == (2, 3, 4) and last.device == tutti.cpu(0)
+    assert last.numpy().dtype == array.dtype and np.array_equal(last.numpy(), array)
+    back = np.zeros_like(array)
+    session.copy_from_worker_0(back, everywhere)
+    session.sync_worker_0()
+    assert np.array_equal(back, array)
+
+
+def test_bfloat16(session):
+    made = session.empty((4,), "bfloat16")
+    bits = np.array([0x3F80, 0x4000, 0xBF80, 0x7F80], "uint16")  # 1, 2, -1, inf
+    session.sync_all()
+    for worker in range(session.num_workers):
+        t = tutti.empty((4,), "bfloat16")
+        np.asarray(t).view("uint16")[:] = bits
+        made.debug_copy_from(worker, t)
+    session.allreduce(made, made, "max")
+    back = made.debug_get_from_remote(0)
+    assert back.dtype == "bfloat16" and np.array_equal(np.asarray(back.numpy()).view("uint16"), bits)
+
+
+def test_strided_arrays_are_copied(session):
+    array = np.arange(12, dtype="float32").reshape(3, 4)
+    assert np.array_equal(session.copy_to_worker_0(array.T).debug_get_from_remote(0).numpy(), array.T)
+    assert np.array_equal(session.broadcast(array[:, ::2]).debug_get_from_remote(session.num_workers - 1).numpy(), array[:, ::2])
+    assert np.array_equal(session.copy_to_worker_0(array[::-1]).debug_get_from_remote(0).numpy(), array[::-1])
+
+
+def test_what_no_array_can_be(session):
+    with pytest.raises(tutti.UsageError, match="byte order"):
+        session.copy_to_worker_0(np.ones(3, ">f4"))
+    with pytest.raises(tutti.UsageError, match="object"):
+        session.copy_to_worker_0(np.array([object()]))
+    read_only = np.ones(3)
+    read_only.flags.writeable = False
+    remote = session.copy_to_worker_0(read_only)
+    with pytest.raises(tutti.UsageError, match="read-only"):
+        session.copy_from_worker_0(read_only, remote)
+    assert remote.debug_get_from_remote(0).numpy().sum() == 3
+
+
+def test_tensors_outside_sessions():
+    array = np.arange(6, dtype="float32").reshape(2, 3)
+    made = tutti.tensor(array)
+    assert repr(made) == "Tensor((2, 3), float32, cpu(0))" and made.shape == (2, 3) and made.ndim == 2 and made.size == 6 and len(made) == 2
+    array[:] = 0
+    assert made.numpy().sum() == 15  # a copy
+    view = made.numpy()
+    view[0, 0] = 10
+    assert np.from_dlpack(made)[0, 0] == 10 and np.asarray(made)[0, 0] == 10  # all on one memory
+    del made
+    gc.collect()
+    assert view.sum() == 25
+    source = np.arange(3)
+    shared = tutti.from_dlpack(source)
+    source[0] = 7
+    assert shared.numpy()[0] == 7
+    filled = tutti.empty(3, "int64")
+    assert filled.copyfrom(source) is filled and filled.numpy()[0] == 7
+    with pytest.raises(tutti.UsageError):
+        filled.copyfrom(np.arange(4))
+    with pytest.raises(tutti.UsageError, match="float31"):
+        tutti.empty((1,), "float31")
+    with pytest.raises(tutti.UsageError, match="ints"):
+        tutti.empty((1.5,))
+    bools = tutti.tensor(np.array([True, False]))
+    assert bools.numpy().dtype == bool and bytes(memoryview(bools)) == b"\x01\x00"
+
+
+def test_objects_stay_on_their_worker(session):
+    made = session.get_global_func("test.make_object")()
+    worker_of = session.get_global_func("test.look_into")(made)
+    assert [worker_of.debug_get_from_remote(w) for w in range(session.num_workers)] == list(range(session.num_workers))
+    assert made.debug_get_from_remote(0) == {"worker": 0}
+    if session.num_workers > 1 and session.kind != "thread":
+        with pytest.raises(tutti.UsageError, match="dict"):
+            made.debug_get_from_remote(1)
+
+
+def test_closures_are_values(session):
+    triple = session.get_global_func("test.make_closure")(3)
+    assert session.get_global_func("test.call")(triple, 14).debug_get_from_remote(session.num_workers - 1) == 42
+    assert session.call_packed(triple, 5).debug_get_from_remote(0) == 15
+
+
+def test_results_are_shared_with_numpy(session):
+    made = session.get_global_func("test.make_array")(5)
+    session.get_global_func("test.scale")(made, 2.0)
+    got = session.get_global_func("test.total")(made)
+    assert [got.debug_get_from_remote(w) for w in range(session.num_workers)] == [10.0 * w for w in range(session.num_workers)]
+
+
+def test_what_can_t_travel(session):
+    f = session.get_global_func("test.identity")
+    for odd in (object(), {1: 2}, [1, object()], lambda: 1):
+        with pytest.raises(ValueError, match="argument 1"):
+            f(odd)
+    with pytest.raises(ValueError, match="64 bits"):
+        f(2**63)
+    with pytest.raises(ValueError, match="64"):
+        f(np.ones(64 * 1024))
+    assert f(1).debug_get_from_remote(0) == 1
+
+
+def test_global_functions():
+    @tutti.register_global_func("test.local")
+    def local(a, b=2):
+        return a + b
+
+    assert tutti.get_global_func("test.local")(1, 5) == 6
+    assert tutti.get_global_func("test.local")(1) == 3
+    assert tutti.get_global_func("no.such", allow_missing=True) is None
+    with pytest.raises(ValueError, match="no.such"):
+        tutti.get_global_func("no.such")
+    with pytest.raises(ValueError, match="test.local"):
+        tutti.register_global_func("test.local", local)
+    tutti.register_global_func("test.local", lambda: 9, override=True)
+    assert tutti.get_global_func("test.local")() == 9
+    with pytest.raises(ZeroDivisionError):  # Python's own exception, not a copy
+        tutti.register_global_func("test.zero", lambda: 1 / 0, override=True)
+        tutti.get_global_func("test.zero")()
+    with pytest.raises(ValueError, match="callable"):
+        tutti.register_global_func("test.none", 3)
+    made = []
+    tutti.register_global_func("test.append", made.append, override=True)
+    tutti.get_global_func("test.append")({"any": "thing"})
+    assert made == [{"any": "thing"}]
+
+
+def test_references_dropped_anywhere(session):
+    """By the collector, on another thread, in the middle of calls."""
+    f = session.get_global_func("test.add")
+    stop = threading.Event()
+
+    def collect():
+        while not stop.is_set():
+            gc.collect()
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    try:
+        for i in range(300):
+            cycle = [f(i, 1)]
+            cycle.append(cycle)
+            del cycle
+        session.sync_all()
+    finally:
+        stop.set()
+        thread.join()
+    assert f(1, 1).debug_get_from_remote(0) == 2
