@@ -27,7 +27,7 @@ void raise(py::object exception, const std::exception_ptr& original) {
   PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
 }
 
-void translate(std::exception_ptr thrown) {
+void translate(std::exception_ptr thrown) {  // NOLINT: by value, for pybind11
   if (!thrown) return;
   try {
     std::rethrow_exception(thrown);

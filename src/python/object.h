@@ -32,7 +32,7 @@ py::object from_shape(const Shape& shape);
 /// @throws UsageError  no array, other byte order, strides that are no multiple of an element, read-only
 Tensor to_tensor(py::handle object, bool must_write = false);
 Tensor to_contiguous_tensor(py::handle object);  ///< row-major, copied only if it isn't
-py::object to_numpy(py::object tensor);          ///< an array on the tensor's memory
+py::object to_numpy(const py::object& tensor);   ///< an array on the tensor's memory
 
 /// What Python raised in a function that tutti called: it arrives as a failure with the exception's own kind and traceback, and as the
 /// exception itself if Python is the one that called tutti.

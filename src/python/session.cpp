@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <set>
 
 #include "python/gil.h"
@@ -111,13 +112,18 @@ void set_worker_program() {
 
 enum class JobIs { kNone, kRun, kOurs, kOver } job_is = JobIs::kNone;  // kRun: python3 -m tutti began it and ends it
 
+/// As main() gets them.
+std::vector<char*> pointers(std::vector<std::string>& arguments) {
+  std::vector<char*> raw(arguments.size() + 1);
+  std::ranges::transform(arguments, raw.begin(), [](std::string& argument) { return argument.data(); });
+  return raw;
+}
+
 /// In a script that mpirun started without `-m tutti`: rank 0 goes on, the others serve it and then end here.
 void start_job() {
   if (job_is != JobIs::kNone) return;
   auto argv = py::module_::import("sys").attr("argv").cast<std::vector<std::string>>();
-  std::vector<char*> raw;
-  for (std::string& arg : argv) raw.push_back(arg.data());
-  raw.push_back(nullptr);
+  std::vector<char*> raw = pointers(argv);
   int argc = static_cast<int>(argv.size());
   char** arguments = raw.data();
   const auto code = without_gil([&] { return interop::start_job(&argc, &arguments); });
@@ -374,9 +380,7 @@ void bind_session(py::module_& module) {
     without_gil([] { interop::end_job(0); });
   });
   module.def("_run", [](std::vector<std::string> argv, const py::object& controller) {
-    std::vector<char*> raw;
-    for (std::string& arg : argv) raw.push_back(arg.data());
-    raw.push_back(nullptr);
+    std::vector<char*> raw = pointers(argv);
     job_is = JobIs::kRun;
     return without_gil([&] {
       return run(static_cast<int>(argv.size()), raw.data(), [&](int, char**) {

@@ -106,7 +106,7 @@ Tensor to_contiguous_tensor(py::handle object) {
   return to_tensor(py::module_::import("numpy").attr("ascontiguousarray")(object));  // any strides, also negative ones
 }
 
-py::object to_numpy(py::object self) {
+py::object to_numpy(const py::object& self) {
   const auto tensor = self.cast<Tensor>();
   check_host(tensor, "numpy()");
   const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(tensor.dtype())).cast<py::dtype>();
