@@ -125,6 +125,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::string made_at_;
   Clock::duration limit_;        // a wait of this length writes a hang report
   std::atomic<bool> timed_out_{false};  // the last wait: a worker may be stuck
+  bool closing_ = false;         // nobody is there to whom an interrupt could go
   uint32_t dumps_ = 0;
   std::function<void()> preemption_hook_;
   std::mutex look_mutex_;        // the channel is not closed meanwhile

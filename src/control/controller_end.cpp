@@ -75,6 +75,7 @@ void Controller::stop_flusher() {
 void Controller::close() noexcept try {
   stop_flusher();
   if (over_) return;
+  closing_ = true;
   if (lost_.empty()) try {
     end(timed_out_ ? Timeout(kGrace) : Timeout(), Where::current(), Purpose::kClose);
   } catch (const RemoteError& error) {

@@ -55,6 +55,7 @@ void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, 
     for (auto now = Clock::now(); !channel_->wait(std::min(deadline, now + kTick), awaited, std::cref(look)); now = Clock::now()) {
       if (!wait) wait.emplace(*this, what, where, now);
       wait->tick();
+      if (!closing_) check_interrupted();
       if (Clock::now() < deadline) continue;
       const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}{}", host_name(), wait->so_far(),
                                            report("the limit has passed"), not_raised()));
@@ -80,7 +81,6 @@ std::string Controller::Wait::so_far() const {
 
 void Controller::Wait::tick() {
   controller_.channel_->check_alive();
-  check_interrupted();
   if (Clock::now() < next_report_) return;
   next_report_ += controller_.limit_;
   log_line(LogLevel::kWarn, controller_.report(so_far()));

@@ -18,6 +18,7 @@
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "core/process.h"
 #include "tutti/interop/embed.h"
 
 namespace tutti {
@@ -164,6 +165,10 @@ SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_gr
   controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession", where, ranks_are_free);
 }
 
+namespace {
+uint32_t job_generation = 0;  // of the process that started it
+}
+
 std::optional<int> interop::start_job(int* argc, char*** argv) {
   if (auto code = serve_if_worker_process()) return code;
   Job& job = Job::here();
@@ -181,6 +186,7 @@ std::optional<int> interop::start_job(int* argc, char*** argv) {
     std::exit(kExitSetUpError);
   }
   job.owner = "tutti::run";
+  job_generation = process_generation();
   if (!job.mpi || job.mpi->rank() == 0) return std::nullopt;
   job.serve();
   job.end();
@@ -188,6 +194,7 @@ std::optional<int> interop::start_job(int* argc, char*** argv) {
 }
 
 void interop::end_job(int code) {
+  if (process_generation() != job_generation) return;  // a fork of the process whose job it is
   Job& job = Job::here();
   ProcessPool::instance().end_all();
   if (job.mpi && !job.live_session.empty()) {

@@ -89,7 +89,7 @@ void register_function(Function function, bool override_existing) {
   if (!override_existing)
     throw UsageError(fmt::format("function '{}' is already registered; pass override_existing to replace it",
                                  function.name()));
-  it->second = std::move(function);
+  std::swap(it->second, function);  // the old one goes without the lock: its end may be anybody's code
 }
 
 }  // namespace detail

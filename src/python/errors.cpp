@@ -10,7 +10,7 @@
 namespace tutti::python {
 namespace {
 
-constexpr const char* kOriginal = "_original";
+constexpr const char* kOriginal = "_tutti_original";
 
 py::object errors() { return py::module_::import("tutti._errors"); }
 
@@ -22,7 +22,9 @@ py::object describe(const WorkerFailure& failure) {
 void raise(py::object exception, const std::exception_ptr& original) {
   if (worker::active()) {
     auto* kept = new std::exception_ptr(original);
-    py::setattr(exception, kOriginal, py::capsule(kept, [](void* p) { delete static_cast<std::exception_ptr*>(p); }));
+    py::setattr(exception, kOriginal, py::capsule(kept, kOriginal, [](PyObject* capsule) {
+      delete static_cast<std::exception_ptr*>(PyCapsule_GetPointer(capsule, kOriginal));
+    }));
   }
   PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
 }
@@ -60,8 +62,9 @@ void translate(std::exception_ptr thrown) {  // NOLINT: by value, for pybind11
 }  // namespace
 
 std::exception_ptr original_of(py::handle exception) {
-  if (!py::hasattr(exception, kOriginal)) return nullptr;
-  return *static_cast<std::exception_ptr*>(exception.attr(kOriginal).cast<py::capsule>().get_pointer());
+  const py::object capsule = py::getattr(exception, kOriginal, py::none());
+  if (!PyCapsule_IsValid(capsule.ptr(), kOriginal)) return nullptr;
+  return *static_cast<std::exception_ptr*>(PyCapsule_GetPointer(capsule.ptr(), kOriginal));
 }
 
 void bind_errors(py::module_& /*module*/) { py::register_exception_translator(translate); }

@@ -18,6 +18,12 @@ thread_local KeptState kept_state;
 thread_local PyThreadState* let_go_of = nullptr;
 thread_local int waits = 0;
 
+/// PyGILState_Check, which says yes to everybody once there was a subinterpreter.
+bool holds_gil() {
+  auto* current = _PyThreadState_UncheckedGet();
+  return current && current == PyGILState_GetThisThreadState();
+}
+
 }  // namespace
 
 WithGil::WithGil() {
@@ -32,7 +38,7 @@ WithGil::WithGil() {
 void set_interpreter_hooks() {
   interop::set_interpreter({.let_go =
                                 [] {
-                                  if (waits++ == 0 && is_alive() && PyGILState_Check()) let_go_of = PyEval_SaveThread();
+                                  if (waits++ == 0 && is_alive() && holds_gil()) let_go_of = PyEval_SaveThread();
                                 },
                             .take =
                                 [] {

@@ -38,8 +38,12 @@ bool is_function(py::handle object) {
   return PyFunction_Check(object.ptr()) || PyMethod_Check(object.ptr()) || PyCFunction_Check(object.ptr()) || is_of(object, "partial");
 }
 
-template <class Sequence>
-Value to_list(const Sequence& sequence) {
+/// `sequence` changes no more.
+Value to_list(const py::tuple& sequence) {
+  if (Py_EnterRecursiveCall(" while a list is converted") != 0) throw py::error_already_set();
+  const struct Entered {
+    ~Entered() { Py_LeaveRecursiveCall(); }
+  } entered;
   List list;
   list.reserve(sequence.size());
   for (py::handle item : sequence) list.push_back(to_value(item));
@@ -78,15 +82,22 @@ Value to_value(py::handle object) {
     if (is_of(object, "Shape")) return to_shape(object);
     return to_list(py::reinterpret_borrow<py::tuple>(object));
   }
-  if (PyList_Check(o)) return to_list(py::reinterpret_borrow<py::list>(object));
+  if (PyList_Check(o)) return to_list(py::reinterpret_steal<py::tuple>(PyList_AsTuple(o)));
   if (py::isinstance<Device>(object)) return object.cast<Device>();
   if (py::isinstance<PackedFunc>(object)) return object.cast<PackedFunc&>().function;
   if (py::isinstance<OpaqueObject>(object)) return object.cast<OpaqueObject&>().opaque;
   if (is_numpy(object)) {
     const auto numpy = py::module_::import("numpy");
-    if (py::isinstance(object, numpy.attr("generic"))) return to_value(object.attr("item")());
+    if (py::isinstance(object, numpy.attr("generic"))) {
+      const py::object item = object.attr("item")();
+      if (py::isinstance(item, numpy.attr("generic"))) throw UsageError(fmt::format("a {} has no counterpart among tutti's values", type_name(object)));
+      return to_value(item);
+    }
     if (py::isinstance(object, numpy.attr("dtype"))) return to_dtype(object);
-    return to_tensor(object);
+    if (py::isinstance(object, numpy.attr("ndarray"))) {
+      if (object.attr("flags").attr("writeable").cast<bool>()) return to_tensor(object);
+      return to_tensor(object.attr("copy")());  // what lies in a register may be written
+    }
   }
   if (PyLong_Check(o)) return to_int(object);
   if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <set>
@@ -9,6 +10,7 @@
 #include "python/refs.h"
 #include "tutti/interop/embed.h"
 #include "tutti/session.h"
+#include "tutti/worker.h"
 
 namespace tutti::python {
 namespace {
@@ -30,6 +32,7 @@ class PySession {
  public:
   template <class Make>
   explicit PySession(Make make) {
+    close_parked();
     {
       const WithoutGil without_gil;
       session_.emplace(make());
@@ -40,8 +43,17 @@ class PySession {
   ~PySession() {
     live().erase(this);
     functions_.clear();
+    if (worker::active()) {  // the collector ran inside a worker's function, which can't wait for itself
+      parked().push_back(*std::exchange(session_, std::nullopt));
+      return;
+    }
     const WithoutGil without_gil;  // workers may need the lock to end
     session_.reset();
+  }
+  static void close_parked() {
+    auto closing = std::exchange(parked(), {});
+    const WithoutGil without_gil;
+    closing.clear();
   }
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
@@ -59,6 +71,10 @@ class PySession {
     return found->second;
   }
 
+  static std::vector<Session>& parked() {
+    static auto* sessions = new std::vector<Session>;  // with the lock
+    return *sessions;
+  }
   static std::set<PySession*>& live() {
     static std::set<PySession*> sessions;  // with the lock
     return sessions;
@@ -179,7 +195,8 @@ void bind_session(py::module_& module) {
            "Sets the value on one worker: in place when it is an array of the same count and dtype. Waits for it.")
       .def("__repr__", [](const Ref& self) { return self.describe("DRef"); });
   py::class_<FunctionRef, Ref>(module, "DPackedFunc", "A function in a register; calling it calls it on every worker and returns a DRef.")
-      .def(py::init([](const Ref& dref) { return FunctionRef(dref.dref(), dref.about()); }), "dref"_a, "The function that lies in a register.")
+      .def(py::init([](const Ref& dref, const py::object& /*session: Disco's*/) { return FunctionRef(dref.dref(), dref.about()); }), "dref"_a,
+           "session"_a = none, "The function that lies in a register.")
       .def("__call__", &call)
       .def("__repr__", [](const FunctionRef& self) { return self.describe("DPackedFunc"); });
   py::class_<ModuleRef, Ref>(module, "DModule", "A module that load_vm_module has loaded on every worker: module['name'] is a DPackedFunc.")
@@ -357,7 +374,8 @@ void bind_session(py::module_& module) {
              if (py::module_::import("tutti._worker").attr("is_rank")().cast<bool>()) start_job();
              set_worker_program();
              auto made = std::make_unique<PyProcess>([&] { return ProcessSession(num_workers, num_groups, where); });
-             if (!entrypoint.is_none()) import_python_module(*made, entrypoint.cast<std::string>());
+             if (!entrypoint.is_none() && !entrypoint.cast<std::string>().starts_with("tvm."))  // Disco's own worker programs
+               import_python_module(*made, entrypoint.cast<std::string>());
              return made;
            }),
            "num_workers"_a, "num_groups"_a = 1, "entrypoint"_a = none);
@@ -369,12 +387,18 @@ void bind_session(py::module_& module) {
            }),
            "num_nodes"_a, "num_workers_per_node"_a, "num_groups"_a, "host"_a, "port"_a);
 
+  static const pid_t owner = getpid();
   module.def("_end", [] {  // before the interpreter ends
-    for (PySession* s : std::set(PySession::live())) try {
-        without_gil([&] { s->session().shutdown(); });
-      } catch (const Error& error) {
+    if (getpid() != owner) return;  // a fork of the process that this is about
+    std::vector<Session> sessions;
+    for (PySession* s : PySession::live()) sessions.push_back(s->session());
+    for (Session& s : sessions) try {
+        without_gil([&] { s.shutdown(); });
+      } catch (const std::exception& error) {  // also Ctrl-C
         py::module_::import("tutti._errors").attr("log")(fmt::format("end of a session that was not shut down: {}", error.what()));
       }
+    PySession::close_parked();
+    without_gil([&] { sessions.clear(); });
     if (job_is != JobIs::kOurs) return;
     job_is = JobIs::kOver;
     without_gil([] { interop::end_job(0); });

@@ -63,6 +63,7 @@ Tensor from_array(const py::array& array, bool must_write) {
   const auto name = py::str(dtype.attr("name")).cast<std::string>();
   if (!dtype.attr("isnative").cast<bool>()) throw UsageError(fmt::format("an array of {} in another byte order than this machine's", name));
   if (must_write && !array.writeable()) throw UsageError("the array is read-only, and would be written to");
+  const DType type = parse_dtype(name);
   Shape shape, strides;
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
     shape.push_back(array.shape(i));
@@ -70,7 +71,7 @@ Tensor from_array(const py::array& array, bool must_write) {
       throw UsageError(fmt::format("an array whose strides ({} bytes) are no multiple of an element ({})", array.strides(i), array.itemsize()));
     strides.push_back(array.strides(i) / array.itemsize());
   }
-  return Tensor::wrap(const_cast<void*>(array.data()), shape, parse_dtype(name), [kept = keep(array)]() mutable { kept.reset(); }, strides);
+  return Tensor::wrap(const_cast<void*>(array.data()), shape, type, [kept = keep(array)]() mutable { kept.reset(); }, strides);
 }
 
 /// In bytes, as Python wants them.
@@ -85,10 +86,20 @@ void check_host(const Tensor& tensor, const char* what) {
 }
 
 py::buffer_info buffer(const Tensor& tensor) {
-  check_host(tensor, "buffer");
   const auto format = py::module_::import("tutti._types").attr("buffer_format")(to_string(tensor.dtype())).cast<std::string>();
   return {tensor.data(), tensor.dtype().size_bytes(), format, static_cast<py::ssize_t>(tensor.shape().size()),
           std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor)};
+}
+
+/// pybind11's, which no exception may leave, and which does not look whether the reader can do with strides.
+int get_buffer(PyObject* object, Py_buffer* view, int flags) {
+  const auto& tensor = py::handle(object).cast<Tensor&>();
+  view->obj = nullptr;
+  if (tensor.device().type != dl::kCPU || (!tensor.is_contiguous() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
+    PyErr_SetString(PyExc_BufferError, tensor.device().type != dl::kCPU ? "the tensor is not in host memory" : "the tensor is a strided view");
+    return -1;
+  }
+  return py::detail::pybind11_getbuffer(object, view, flags);
 }
 
 }  // namespace
@@ -103,7 +114,7 @@ Tensor to_tensor(py::handle object, bool must_write) {
 
 Tensor to_contiguous_tensor(py::handle object) {
   if (!py::isinstance<py::array>(object)) return to_tensor(object).contiguous();
-  return to_tensor(py::module_::import("numpy").attr("ascontiguousarray")(object));  // any strides, also negative ones
+  return to_tensor(py::module_::import("numpy").attr("asarray")(object, py::arg("order") = "C"));  // any strides, also negative ones
 }
 
 py::object to_numpy(const py::object& self) {
@@ -114,10 +125,12 @@ py::object to_numpy(const py::object& self) {
 }
 
 void bind_tensor(py::module_& module) {
-  py::class_<Tensor>(module, "Tensor", py::buffer_protocol(),
+  py::class_<Tensor> tensor(module, "Tensor", py::buffer_protocol(),
                      "An n-dimensional array in memory of tutti or of whoever made it; copies of the handle share the elements.\n\n"
-                     "numpy.asarray(t) and t.numpy() are views, numpy.from_dlpack and torch.from_dlpack work as well.")
-      .def_buffer([](const Tensor& self) { return buffer(self); })
+                     "numpy.asarray(t) and t.numpy() are views, numpy.from_dlpack and torch.from_dlpack work as well.");
+  tensor.def_buffer([](const Tensor& self) { return buffer(self); });
+  reinterpret_cast<PyHeapTypeObject*>(tensor.ptr())->as_buffer.bf_getbuffer = get_buffer;
+  tensor
       .def_property_readonly("shape", [](const Tensor& self) { return from_shape(self.shape()); }, "Extents.")
       .def_property_readonly("ndim", [](const Tensor& self) { return self.shape().size(); })
       .def_property_readonly("size", &Tensor::element_count, "Number of elements.")
@@ -131,8 +144,10 @@ void bind_tensor(py::module_& module) {
            [](const py::object& self, const py::object& source) {
              const auto to = self.cast<Tensor>();
              const Tensor from = to_contiguous_tensor(source);
-             const WithoutGil without_gil;
-             to.copy_from(from);
+             {
+               const WithoutGil without_gil;
+               to.copy_from(from);
+             }
              return self;
            },
            py::arg("source"), "Copies an array of the same count and dtype into this one, which it returns.")

@@ -1,3 +1,4 @@
+#include <string>
 #include <string_view>
 
 #include "python/gil.h"
@@ -6,10 +7,10 @@
 namespace tutti::python {
 namespace {
 
-/// This package's own files: the caller is further out. A source tree and an installation end alike.
+/// This package's own files: the caller is further out.
 bool is_ours(std::string_view file) {
-  const size_t slash = file.rfind('/');
-  return slash != std::string_view::npos && file.substr(0, slash).ends_with("/tutti") && file.find("/tests/") == std::string_view::npos;
+  static const auto* package = new std::string(py::str(py::module_::import("tutti").attr("__path__")[py::int_(0)]).cast<std::string>() + "/");
+  return file.starts_with(*package);
 }
 
 }  // namespace

@@ -28,6 +28,14 @@ def uses_a_global(x):
     return x + OFFSET
 
 
+def has_a_default(x, k=OFFSET):
+    return x + k
+
+
+def is_annotated(x: np.ndarray, shape: tutti.Tensor = None) -> np.ndarray:
+    return [int(e) for e in x.shape]
+
+
 def test_what_source_can_t_carry(session, monkeypatch):
     without_cloudpickle(monkeypatch)
     k = 2
@@ -37,6 +45,9 @@ def test_what_source_can_t_carry(session, monkeypatch):
         session.define(lambda x: x * k)
     with pytest.raises(ValueError, match="OFFSET"):
         session.define(uses_a_global)
+    with pytest.raises(ValueError, match="default"):
+        session.define(has_a_default)
+    assert session.define(is_annotated)(np.ones((2, 3))).debug_get_from_remote(0) == [2, 3]
     with pytest.raises(ValueError, match="can't be called"):
         session.define(3)
     session.sync_all()

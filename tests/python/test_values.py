@@ -1,4 +1,5 @@
 import gc
+import io
 import threading
 
 import numpy as np
@@ -65,7 +66,49 @@ def test_strided_arrays_are_copied(session):
     assert np.array_equal(session.copy_to_worker_0(array[::-1]).debug_get_from_remote(0).numpy(), array[::-1])
 
 
+def test_arrays_that_are_not_to_be_written_are_copied(session):
+    read_only = np.frombuffer(b"\x01\x02\x03", "uint8")
+    made = session.get_global_func("test.identity")(read_only)
+    session.get_global_func("test.scale")(made, 2)
+    assert made.debug_get_from_remote(0).numpy().tolist() == [2, 4, 6] and read_only.tolist() == [1, 2, 3]
+
+
+def test_zero_and_no_dimensions(session):
+    scalar = session.broadcast(np.array(2.5))
+    got = scalar.debug_get_from_remote(session.num_workers - 1)
+    assert got.shape == () and got.numpy() == 2.5
+    assert session.broadcast(np.empty((0, 3))).debug_get_from_remote(0).shape == (0, 3)
+
+
+def test_objects_of_numpy_that_are_no_arrays(session):
+    made = session.define(lambda_free_generator)()
+    session.sync_all()
+    assert isinstance(made.debug_get_from_remote(0), np.random.Generator)
+
+
+def lambda_free_generator():
+    return np.random.default_rng(3)
+
+
+def test_buffers_of_views():
+    made = tutti.from_dlpack(np.arange(6.0).reshape(2, 3).T)
+    with pytest.raises(BufferError, match="strided"):
+        io.BytesIO().write(made)
+    assert np.asarray(made).tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_lists_without_end(session):
+    endless = []
+    endless.append(endless)
+    with pytest.raises(RecursionError):
+        session.get_global_func("test.identity")(endless)
+    with pytest.raises(tutti.UsageError, match="longdouble|float128"):
+        session.get_global_func("test.identity")(np.longdouble(1))
+
+
 def test_what_no_array_can_be(session):
+    with pytest.raises(tutti.UsageError):
+        session.copy_to_worker_0(np.empty(3, dtype=[]))
     with pytest.raises(tutti.UsageError, match="byte order"):
         session.copy_to_worker_0(np.ones(3, ">f4"))
     with pytest.raises(tutti.UsageError, match="object"):

@@ -9,19 +9,19 @@ import os
 import runpy
 import sys
 import traceback
+import types
 
 
 def _run_script(arguments):
     if arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(arguments[1], "<string>", "exec"), main.__dict__)
     elif arguments[0] == "-m":
         sys.argv = arguments[1:]
-        sys.path.insert(0, os.getcwd())
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments
-        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
         runpy.run_path(arguments[0], run_name="__main__")
 
 
@@ -41,6 +41,8 @@ def _is_users(frame):
 
 def _print_traceback(error):
     """As if python3 script.py had raised it: without the frames that ran the script."""
+    if sys.excepthook is not sys.__excepthook__:
+        return sys.excepthook(type(error), error, error.__traceback__)
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_users(frame)])
     print("".join(shown.format()), end="", file=sys.stderr)
@@ -72,6 +74,8 @@ def main():
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
     from . import _core
 
+    if not sys.flags.safe_path and arguments[0] not in ("-c", "-m"):
+        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))  # on every rank
     sys.stdout.reconfigure(line_buffering=True)
     return _core._run(sys.argv, lambda: _controller(arguments))
 

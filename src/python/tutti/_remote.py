@@ -1,6 +1,8 @@
 """What a session asks its workers' Python to do: import a module, take a function that the controller ships."""
 
 import ast
+import dis
+import functools
 import importlib
 import inspect
 import json
@@ -14,7 +16,8 @@ from ._errors import UsageError
 
 
 def _names_in(code):
-    names = set(code.co_names)
+    """Globals that it reads, also in functions inside it."""
+    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= _names_in(constant)
@@ -40,7 +43,13 @@ def _source_of(function):
         definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except OSError as error:
         raise UsageError(f"define: the source of {function.__qualname__} can't be had ({error}); install cloudpickle") from None
-    definition.decorator_list = []
+    arguments = definition.args
+    if any(isinstance(node, ast.Name) for value in arguments.defaults + arguments.kw_defaults if value for node in ast.walk(value)):
+        raise UsageError(f"define: a default of {function.__qualname__} has a name of its module, which workers do not have; write the value, or install cloudpickle")
+    definition.decorator_list, definition.returns = [], None
+    for node in ast.walk(arguments):
+        if isinstance(node, ast.arg):
+            node.annotation = None
     return [imports, ast.unparse(definition), function.__name__]
 
 
@@ -59,7 +68,8 @@ def unpack(payload):
     if payload[:1] == b"p":
         import pickle
 
-        return pickle.loads(payload[1:])
+        function = pickle.loads(payload[1:])
+        return function if inspect.isfunction(function) else functools.partial(function)
     imports, definition, name = json.loads(payload[1:])
     names = {}
     for alias, module in imports:

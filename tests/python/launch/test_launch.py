@@ -162,6 +162,21 @@ def test_fork_afterwards():
     assert done.stdout == "7 7\n" and done.stderr == ""
 
 
+@pytest.mark.parametrize("launch", [["-m", "tutti"], []], ids=["-m tutti", "plain"])
+def test_a_child_that_exits_leaves_the_job_alone(script, launch):
+    done = mpi(2, *launch, script(SCRIPT + "import os\npid = os.fork()\nif pid == 0:\n    sys.exit(0)\nos.waitpid(pid, 0)\n"
+                                  "print(session.get_global_func('test.add')(1, 2).debug_get_from_remote(1))\n"), timeout=30)
+    assert done.stdout.endswith("\n3\n")
+
+
+def test_a_session_that_a_worker_collects():
+    done = python(f"import gc, tutti\ndef make():\n    s = {SESSIONS['thread']}\n    s_in_a_cycle = [s]\n    s_in_a_cycle.append(s_in_a_cycle)\n"
+                  "gc.disable()\nmake()\ntutti.register_global_func('test.collect', lambda: gc.collect())\n"
+                  "with tutti.ThreadedSession(2) as s:\n    s.get_global_func('test.collect')()\n    s.sync_all()\n"
+                  "print(tutti.ThreadedSession(1))\n", timeout=30)
+    assert done.stdout == "Session(thread, 1 worker, 1 group)\n" and done.stderr == ""
+
+
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_workers_print(kind):
     done = python(f"import tutti\nwith {SESSIONS[kind]} as s:\n    s.import_python_module('functions')\n"
