@@ -98,6 +98,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void end(Timeout timeout, Where where, Purpose purpose);
   bool may_close_here() const;
   void stop_flusher();
+  bool begin_to_close();
   void finish();
   void flush_loop();
 

@@ -72,11 +72,17 @@ void Controller::stop_flusher() {
   flusher_.join();
 }
 
+/// Waits for a call that is still under way in another thread. Whether there is something to shut down.
+bool Controller::begin_to_close() {
+  std::lock_guard lock(turn_);
+  closing_ = true;
+  return !over_ && lost_.empty();
+}
+
 void Controller::close() noexcept try {
   stop_flusher();
-  if (over_) return;
-  closing_ = true;
-  if (lost_.empty()) try {
+  std::string stuck;
+  if (begin_to_close()) try {
     end(timed_out_ ? Timeout(kGrace) : Timeout(), Where::current(), Purpose::kClose);
   } catch (const RemoteError& error) {
     log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());
@@ -84,12 +90,14 @@ void Controller::close() noexcept try {
     log(LogLevel::kError, "the session can't be ended, a worker is stuck: {}", error.what());
     set_live(false);
     channel_->give_up("a worker is stuck");
-    lost_ = "a worker was stuck";
+    stuck = "a worker was stuck";
   } catch (const Error& error) {
     log(LogLevel::kError, "end of a session: {}", error.what());
   }
+  std::map<std::string, DRef> builtins;  // dropped after the turn
+  std::lock_guard lock(turn_);
+  if (!stuck.empty()) lost_ = stuck;
   if (!over_) finish();
-  std::map<std::string, DRef> builtins;
   builtins.swap(builtins_);
 } catch (...) {
   log_line(LogLevel::kError, "end of a session failed");
