@@ -10,7 +10,7 @@ namespace py = pybind11;
 /// Whether the interpreter can be used. Not once it ends: what is left of its objects then stays.
 inline bool is_alive() { return Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0; }
 
-/// Holds the lock. A thread's first one makes its Python state, which stays until the thread ends (making one takes a microsecond).
+/// Holds the lock. A thread's first one makes its Python state, which stays until the thread ends.
 class WithGil {
  public:
   WithGil();
@@ -24,6 +24,11 @@ class WithGil {
 
 /// Lets go of the lock, as long as this lives; of a thread that holds it.
 using WithoutGil = py::gil_scoped_release;
+template <class F>
+auto without_gil(F&& f) {
+  const WithoutGil released;
+  return f();
+}
 
 void set_interpreter_hooks();  ///< tutti/interop/embed.h
 

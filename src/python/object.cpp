@@ -35,7 +35,8 @@ int64_t to_int(py::handle object) {
 }
 
 bool is_function(py::handle object) {
-  return PyFunction_Check(object.ptr()) || PyMethod_Check(object.ptr()) || PyCFunction_Check(object.ptr()) || is_of(object, "partial");
+  return PyFunction_Check(object.ptr()) || PyMethod_Check(object.ptr()) || PyCFunction_Check(object.ptr()) ||
+         py::isinstance(object, py::module_::import("functools").attr("partial"));
 }
 
 /// `sequence` changes no more.
@@ -102,7 +103,7 @@ Value to_value(py::handle object) {
   if (PyLong_Check(o)) return to_int(object);
   if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
   if (py::hasattr(object, "__dlpack__") || py::hasattr(object, "__array_interface__")) return to_tensor(object);
-  if (is_function(object)) return to_function(py::str(object.attr("__qualname__")), object);
+  if (is_function(object)) return to_function(py::str(py::getattr(object, "__qualname__", py::str(type_name(object)))), object);
   return Opaque{std::make_shared<std::any>(keep(object)), type_name(object), o};
 }
 
@@ -178,14 +179,14 @@ Function to_function(std::string name, py::handle callable, Function::Options op
       std::move(name),
       [kept = keep(callable)](Args args) -> Value {
         const WithGil gil;
-        std::vector<py::object> held;
-        std::vector<PyObject*> raw;
-        held.reserve(args.size());
-        for (const Value& arg : args) {
-          held.push_back(to_python(arg));
-          raw.push_back(held.back().ptr());
-        }
         try {
+          std::vector<py::object> held;
+          std::vector<PyObject*> raw;
+          held.reserve(args.size());
+          for (const Value& arg : args) {
+            held.push_back(to_python(arg));
+            raw.push_back(held.back().ptr());
+          }
           const auto result = py::reinterpret_steal<py::object>(PyObject_Vectorcall(kept.get(), raw.data(), raw.size(), nullptr));
           if (!result) throw_python_error();
           return to_value(result);

@@ -95,13 +95,6 @@ struct PySocket : PySession {
   using PySession::PySession;
 };
 
-template <class F>
-auto without_gil(F&& f) {
-  const WithoutGil released;
-  return f();
-}
-
-const DRef& array(const Ref& ref) { return ref.dref(); }
 DRef array_or_none(const py::object& object, const char* what) {
   if (object.is_none()) return {};
   const Ref* ref = as_ref(object);
@@ -120,6 +113,34 @@ Ref call(const FunctionRef& function, const py::args& args) {
 std::string repr(PySession& self) {
   return fmt::format("Session({}, {} worker{}, {} group{})", self.about().kind, self.about().num_workers, self.about().num_workers == 1 ? "" : "s",
                      self.session().num_groups(), self.session().num_groups() == 1 ? "" : "s");
+}
+
+void sync_all(PySession& s, std::optional<double> timeout) {
+  const Where where = here();
+  without_gil([&] { s.session().sync_all(to_timeout(timeout), where); });
+}
+
+// collectives by what they take
+template <auto Operation>
+py::object reduction(PySession& s, const Ref& src, const py::object& dst, const std::string& op, bool in_group) {
+  (s.session().*Operation)(src.dref(), array_or_none(dst, "dst"), op, in_group, here());
+  return dst;
+}
+template <auto Operation>
+py::object exchange(PySession& s, const Ref& src, const py::object& dst, bool in_group) {
+  (s.session().*Operation)(src.dref(), array_or_none(dst, "dst"), in_group, here());
+  return dst;
+}
+template <auto Operation>
+Ref from_controller(PySession& s, const py::object& src, const py::object& dst, bool in_group) {
+  const Where where = here();
+  const DRef to = array_or_none(dst, "dst");
+  const Tensor from = to_contiguous_tensor(src);
+  return s.ref(without_gil([&] { return (s.session().*Operation)(from, to, in_group, where); }));
+}
+template <auto Operation>
+void with_worker0(PySession& s, const Ref& from, const Ref& to, bool in_group) {
+  (s.session().*Operation)(from.dref(), to.dref(), in_group, here());
 }
 
 void set_worker_program() {
@@ -151,7 +172,7 @@ void start_job() {
 }
 
 void import_python_module(PySession& s, const std::string& name) {
-  const FunctionRef import = s.cached("tutti.python.import_module", here());
+  const FunctionRef import = s.cached("runtime.disco._import_python_module", here());
   call(import, py::make_tuple(name, py::module_::import("sys").attr("path")));
 }
 
@@ -233,8 +254,8 @@ void bind_session(py::module_& module) {
            "Looked up on every worker; an unknown name is an error of the next call that waits.")
       .def("_get_cached_method", [](PySession& s, const std::string& name) { return s.cached(name, here()); }, "name"_a)
       .def("call_packed",
-           [](PySession& s, const Ref& func, const py::args& args) {
-             return call(FunctionRef(func.dref(), s.ref({}).about()), args);
+           [](PySession& /*session: func knows it*/, const Ref& func, const py::args& args) {
+             return call(FunctionRef(func.dref(), func.about()), args);
            },
            "func"_a, "Calls the function in a register on every worker. Arguments: DRefs (each worker takes its own value), None, bool, int,\n"
            "float, str, bytes, Shape, DataType, Device, lists of these, arrays up to 64 KiB.")
@@ -261,7 +282,7 @@ void bind_session(py::module_& module) {
            "Without remote_array: a new register, filled when this returns. With it: asynchronous, host_array must not change before a sync.")
       .def("copy_from_worker_0",
            [](PySession& s, const py::object& host_array, const Ref& remote_array) {
-             s.session().copy_from_worker_0(to_tensor(host_array, true), array(remote_array), here());
+             s.session().copy_from_worker_0(to_tensor(host_array, true), remote_array.dref(), here());
            },
            "host_array"_a, "remote_array"_a, "Asynchronous: host_array is filled after the next sync of worker 0.")
       .def("sync_worker_0",
@@ -277,67 +298,35 @@ void bind_session(py::module_& module) {
              without_gil([&] { s.session().sync_worker(worker_id, to_timeout(timeout), where); });
            },
            "worker_id"_a, "timeout"_a = none, "Waits until the worker has done everything issued so far, and raises its errors.")
-      .def("_sync_all", [](PySession& s) {
-        const Where where = here();
-        without_gil([&] { s.session().sync_all({}, where); });
-      })
-      .def("sync_all",
-           [](PySession& s, std::optional<double> timeout) {
-             const Where where = here();
-             without_gil([&] { s.session().sync_all(to_timeout(timeout), where); });
-           },
-           "timeout"_a = none, "Waits for all workers and raises all errors, each once. timeout: seconds; after a TimeoutError calling again waits again.")
+      .def("_sync_all", [](PySession& s) { sync_all(s, {}); })
+      .def("sync_all", &sync_all, "timeout"_a = none, "Waits for all workers and raises all errors, each once. timeout: seconds; after a TimeoutError calling again waits again.")
       .def("broadcast",
-           [](PySession& s, const py::object& src, const py::object& dst, bool in_group) {
-             const Where where = here();
-             const DRef to = array_or_none(dst, "broadcast: dst");
-             const Tensor from = to_contiguous_tensor(src);
-             return s.ref(without_gil([&] { return s.session().broadcast(from, to, in_group, where); }));
-           },
+           &from_controller<&Session::broadcast>,
            "src"_a, "dst"_a = none, "in_group"_a = true, "src is the controller's; every worker has it in dst, which is returned.")
       .def("broadcast_from_worker0",
-           [](PySession& s, const Ref& src, const Ref& dst, bool in_group) {
-             s.session().broadcast_from_worker0(array(src), array(dst), in_group, here());
-           },
+           &with_worker0<&Session::broadcast_from_worker0>,
            "src"_a, "dst"_a, "in_group"_a = true, "dst everywhere = worker 0's src: equal counts.")
       .def("scatter",
-           [](PySession& s, const py::object& src, const py::object& dst, bool in_group) {
-             const Where where = here();
-             const DRef to = array_or_none(dst, "scatter: dst");
-             const Tensor from = to_contiguous_tensor(src);
-             return s.ref(without_gil([&] { return s.session().scatter(from, to, in_group, where); }));
-           },
+           &from_controller<&Session::scatter>,
            "src"_a, "dst"_a = none, "in_group"_a = true,
            "in_group: src.shape[0] == workers of a group, and every group gets all of src; else == num_workers. Returns dst.")
       .def("scatter_from_worker0",
-           [](PySession& s, const Ref& from, const Ref& to, bool in_group) { s.session().scatter_from_worker0(array(from), array(to), in_group, here()); },
+           &with_worker0<&Session::scatter_from_worker0>,
            "from_array"_a, "to_array"_a, "in_group"_a = true, "Rank r's to_array = the r-th of equal parts of worker 0's from_array.")
       .def("gather_to_worker0",
-           [](PySession& s, const Ref& from, const Ref& to, bool in_group) { s.session().gather_to_worker0(array(from), array(to), in_group, here()); },
+           &with_worker0<&Session::gather_to_worker0>,
            "from_array"_a, "to_array"_a, "in_group"_a = true, "Worker 0's to_array = everyone's from_array one after another.")
       .def("allreduce",
-           [](PySession& s, const Ref& src, const py::object& dst, const std::string& op, bool in_group) {
-             s.session().allreduce(array(src), array_or_none(dst, "allreduce: dst"), op, in_group, here());
-             return dst;
-           },
+           &reduction<&Session::allreduce>,
            "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true, "dst = op over everyone's src: sum, prod, min, max, avg. Returns dst.")
       .def("allgather",
-           [](PySession& s, const Ref& src, const py::object& dst, bool in_group) {
-             s.session().allgather(array(src), array_or_none(dst, "allgather: dst"), in_group, here());
-             return dst;
-           },
+           &exchange<&Session::allgather>,
            "src"_a, "dst"_a, "in_group"_a = true, "dst = everyone's src one after another. Returns dst.")
       .def("reduce_scatter",
-           [](PySession& s, const Ref& src, const py::object& dst, const std::string& op, bool in_group) {
-             s.session().reduce_scatter(array(src), array_or_none(dst, "reduce_scatter: dst"), op, in_group, here());
-             return dst;
-           },
+           &reduction<&Session::reduce_scatter>,
            "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true, "Rank r's dst = the r-th of equal parts of the reduced src. Returns dst.")
       .def("all_to_all",
-           [](PySession& s, const Ref& src, const py::object& dst, bool in_group) {
-             s.session().all_to_all(array(src), array_or_none(dst, "all_to_all: dst"), in_group, here());
-             return dst;
-           },
+           &exchange<&Session::all_to_all>,
            "src"_a, "dst"_a, "in_group"_a = true, "dst = the parts of everyone's src meant for this rank, by sender. Returns dst.")
       .def("barrier", [](PySession& s, bool in_group) { s.session().barrier(in_group, here()); }, "in_group"_a = false,
            "No worker goes on before all have come here. The controller does not wait: sync_all.")

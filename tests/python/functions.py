@@ -1,6 +1,8 @@
 """Worker functions: every worker imports this."""
 
+import functools
 import os
+import signal
 import sys
 import time
 
@@ -54,6 +56,11 @@ def look_into(made):
 @register
 def make_closure(k):
     return lambda x: x * k
+
+
+@register
+def make_partial(k):
+    return functools.partial(pow, k)
 
 
 @register
@@ -138,6 +145,12 @@ def fail_silently():
 @register
 def pause(seconds):
     time.sleep(seconds)
+
+
+@register
+def die(who):
+    if worker.id() == who:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @register

@@ -163,6 +163,8 @@ def test_closures_are_values(session):
     triple = session.get_global_func("test.make_closure")(3)
     assert session.get_global_func("test.call")(triple, 14).debug_get_from_remote(session.num_workers - 1) == 42
     assert session.call_packed(triple, 5).debug_get_from_remote(0) == 15
+    power = session.get_global_func("test.make_partial")(2)
+    assert session.call_packed(power, 5).debug_get_from_remote(session.num_workers - 1) == 32
 
 
 def test_results_are_shared_with_numpy(session):

@@ -94,8 +94,8 @@ def define(self, function):
     return DPackedFunc(self._get_cached_method("tutti.python.define")(pack(function)))
 
 
-def import_module(name, paths):
-    """On a worker. `paths`: the controller's, to be searched after our own."""
+def import_module(name, paths=()):
+    """On a worker. `paths`: a Python controller's, to be searched after our own."""
     for path in paths:
         path = path or os.getcwd()
         if path not in sys.path:
@@ -104,4 +104,4 @@ def import_module(name, paths):
 
 
 _register_global_func("tutti.python.define", unpack, True)
-_register_global_func("tutti.python.import_module", import_module, True)
+_register_global_func("runtime.disco._import_python_module", import_module, True)

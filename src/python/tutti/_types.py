@@ -1,7 +1,5 @@
 """Small values that registers hold, as Python types. Imports nothing."""
 
-from functools import partial  # noqa: F401  the extension asks for it
-
 _BUFFER_FORMATS = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
     "float16": "e", "float32": "f", "float64": "d", "complex64": "Zf", "complex128": "Zd", "bfloat16": "H",

@@ -89,6 +89,15 @@ def test_how_a_script_ends(script, ending, code, said):
         assert lines[1].startswith('  File "') and "script.py" in lines[1], "frames of tutti or runpy are shown"
 
 
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_killed_rank_ends_the_job(script, who):
+    begun = time.monotonic()
+    done = subprocess.run([MPIRUN, "-n", "3", sys.executable, "-m", "tutti", script(SCRIPT + f"session.get_global_func('test.die')({who})\nsession.sync_all()\n")],
+                          capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, env=ENVIRONMENT)
+    assert done.returncode != 0 and time.monotonic() - begun < 20
+    assert "signal 9" in done.stderr and f"rank {who}" in done.stderr, done.stderr
+
+
 def test_a_syntax_error(script):
     done = mpi(2, "-m", "tutti", script("import tutti\nthis is no Python\n"), code=1, timeout=20)
     assert "SyntaxError" in done.stderr and "script.py" in done.stderr and "runpy" not in done.stderr
