@@ -136,7 +136,14 @@ void add_tests(const std::string& ccl) {
   });
 }
 
+/// For benchmarks and first tests of a cluster.
+void add_echoes() {
+  register_global_func("tutti.echo", [](const Value& value) { return value; });
+  register_global_func("tutti.quick_echo", [](const Value& value) { return value; }, {.function = {.quick = true}});
+}
+
 void register_all() {
+  add_echoes();
   add("empty", empty);
   add("worker_id", [] { return Shape{worker::id()}; });  // a shape, as in Disco
   add("worker_rank", [] { return worker::id(); });

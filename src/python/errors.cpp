@@ -61,6 +61,24 @@ void translate(std::exception_ptr thrown) {  // NOLINT: by value, for pybind11
 
 }  // namespace
 
+void set_python_error() {
+  try {
+    try {
+      throw;
+    } catch (py::error_already_set& error) {
+      error.restore();
+    } catch (const py::builtin_exception& error) {
+      error.set_error();
+    } catch (...) {
+      translate(std::current_exception());
+    }
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
 std::exception_ptr original_of(py::handle exception) {
   const py::object capsule = py::getattr(exception, kOriginal, py::none());
   if (!PyCapsule_IsValid(capsule.ptr(), kOriginal)) return nullptr;

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_core, module) {
   bind_errors(module);
   bind_values(module);
   bind_tensor(module);
+  bind_refs(module);
   bind_session(module);
   bind_worker(module);
   set_interpreter_hooks();

@@ -67,7 +67,7 @@ Value to_value(py::handle object) {
   if (PyFloat_CheckExact(o)) return PyFloat_AS_DOUBLE(o);
   if (object.is_none()) return {};
   if (PyBool_Check(o)) return o == Py_True;
-  if (const Ref* ref = as_ref(object)) return ref->dref();
+  if (const Ref* ref = as_ref(object)) return ref->dref;
   if (py::isinstance<Tensor>(object)) return object.cast<Tensor>();
   if (PyUnicode_Check(o)) {
     if (is_of(object, "DataType")) return parse_dtype(object.cast<std::string>());

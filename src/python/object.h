@@ -62,6 +62,7 @@ struct OpaqueObject {  ///< an object of C++ or of a module, as Python sees it
 void bind_values(py::module_& module);
 void bind_tensor(py::module_& module);
 void bind_errors(py::module_& module);
+void bind_refs(py::module_& module);
 void bind_session(py::module_& module);
 void bind_worker(py::module_& module);
 

@@ -1,4 +1,4 @@
-// Handles to registers, as Python sees them.
+// Handles to registers, as Python sees them: DRef, DPackedFunc, DModule.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,28 +18,44 @@ struct About {
   int num_workers = 0;
 };
 
-class Ref {
- public:
-  Ref(DRef ref, std::shared_ptr<const About> about) : ref_(std::move(ref)), about_(std::move(about)) {}
-  const DRef& dref() const { return ref_; }
-  const std::shared_ptr<const About>& about() const { return about_; }
-  std::string describe(const char* type) const;
-
- private:
-  DRef ref_;
-  std::shared_ptr<const About> about_;
-};
-struct FunctionRef : Ref {
-  using Ref::Ref;
-};
-struct ModuleRef : Ref {
-  using Ref::Ref;
+struct Ref {
+  DRef dref;
+  std::shared_ptr<const About> about;
 };
 
 const Ref* as_ref(py::handle object);  ///< null: it is none
+py::object to_ref(Ref ref);            ///< a DRef
+py::object to_function_ref(Ref ref);   ///< a DPackedFunc
+py::object to_module_ref(Ref ref);     ///< a DModule
+Ref call(const Ref& function, Args args);
+
+void check_worker(const About& about, int worker);  ///< @throws IndexError
+Timeout to_timeout(const std::optional<double>& seconds);
+
 /// The line of Python that called tutti, good until the next call.
 Where here();
 /// What has been thrown on its way through Python, if it was: see bind_errors.
 std::exception_ptr original_of(py::handle exception);
+/// Sets what is being handled as Python's exception.
+void set_python_error();
 
 }  // namespace tutti::python
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<tutti::python::Ref> {
+  static constexpr auto name = const_name("tutti.DRef");
+  bool load(handle source, bool /*convert*/) { return (ref_ = tutti::python::as_ref(source)) != nullptr; }
+  template <class T>
+  using cast_op_type = const tutti::python::Ref&;
+  operator const tutti::python::Ref&() const { return *ref_; }  // NOLINT: pybind11's way
+  static handle cast(tutti::python::Ref ref, return_value_policy /*policy*/, handle /*parent*/) {
+    return tutti::python::to_ref(std::move(ref)).release();
+  }
+
+ private:
+  const tutti::python::Ref* ref_ = nullptr;
+};
+
+}  // namespace pybind11::detail

@@ -15,19 +15,6 @@
 namespace tutti::python {
 namespace {
 
-void check_worker(const About& about, int worker) {
-  if (worker >= 0 && worker < about.num_workers) return;
-  const std::string message = fmt::format("worker id {}, expected 0 to {}", worker, about.num_workers - 1);
-  PyErr_SetString(py::module_::import("tutti._errors").attr("WorkerIndexError").ptr(), message.c_str());
-  throw py::error_already_set();
-}
-
-/// Seconds, None: no limit.
-Timeout to_timeout(const std::optional<double>& seconds) {
-  if (!seconds) return {};
-  return std::chrono::milliseconds(static_cast<int64_t>(std::clamp(*seconds, 0.0, 1e9) * 1000));
-}
-
 class PySession {
  public:
   template <class Make>
@@ -61,13 +48,11 @@ class PySession {
   Session& session() { return *session_; }
   const About& about() const { return *about_; }
   Ref ref(DRef made) const { return {std::move(made), about_}; }
-  FunctionRef function(DRef made) const { return {std::move(made), about_}; }
-  ModuleRef module(DRef made) const { return {std::move(made), about_}; }
 
   /// Looked up once in a session.
-  FunctionRef cached(const std::string& name, Where where) {
+  Ref cached(const std::string& name, Where where) {
     auto found = functions_.find(name);
-    if (found == functions_.end()) found = functions_.emplace(name, function(session_->get_global_func(name, where))).first;
+    if (found == functions_.end()) found = functions_.emplace(name, ref(session_->get_global_func(name, where))).first;
     return found->second;
   }
 
@@ -83,7 +68,7 @@ class PySession {
  private:
   std::optional<Session> session_;
   std::shared_ptr<const About> about_;
-  std::map<std::string, FunctionRef> functions_;
+  std::map<std::string, Ref> functions_;
 };
 struct PyThreaded : PySession {
   using PySession::PySession;
@@ -99,15 +84,14 @@ DRef array_or_none(const py::object& object, const char* what) {
   if (object.is_none()) return {};
   const Ref* ref = as_ref(object);
   if (!ref) throw UsageError(fmt::format("{}: expected a DRef, got {}", what, std::string(py::str(py::type::handle_of(object)))));
-  return ref->dref();
+  return ref->dref;
 }
 
-/// Straight onto a stack's worth of values: a million calls a second go through here.
-Ref call(const FunctionRef& function, const py::args& args) {
+template <class Sequence>
+List to_values(const Sequence& objects) {
   List values;
-  values.reserve(args.size());
-  for (py::handle arg : args) values.push_back(to_value(arg));
-  return {static_cast<const DPackedFunc&>(function.dref()).call(values, here()), function.about()};
+  for (py::handle object : objects) values.push_back(to_value(object));
+  return values;
 }
 
 std::string repr(PySession& self) {
@@ -123,12 +107,12 @@ void sync_all(PySession& s, std::optional<double> timeout) {
 // collectives by what they take
 template <auto Operation>
 py::object reduction(PySession& s, const Ref& src, const py::object& dst, const std::string& op, bool in_group) {
-  (s.session().*Operation)(src.dref(), array_or_none(dst, "dst"), op, in_group, here());
+  (s.session().*Operation)(src.dref, array_or_none(dst, "dst"), op, in_group, here());
   return dst;
 }
 template <auto Operation>
 py::object exchange(PySession& s, const Ref& src, const py::object& dst, bool in_group) {
-  (s.session().*Operation)(src.dref(), array_or_none(dst, "dst"), in_group, here());
+  (s.session().*Operation)(src.dref, array_or_none(dst, "dst"), in_group, here());
   return dst;
 }
 template <auto Operation>
@@ -140,7 +124,7 @@ Ref from_controller(PySession& s, const py::object& src, const py::object& dst, 
 }
 template <auto Operation>
 void with_worker0(PySession& s, const Ref& from, const Ref& to, bool in_group) {
-  (s.session().*Operation)(from.dref(), to.dref(), in_group, here());
+  (s.session().*Operation)(from.dref, to.dref, in_group, here());
 }
 
 void set_worker_program() {
@@ -172,61 +156,15 @@ void start_job() {
 }
 
 void import_python_module(PySession& s, const std::string& name) {
-  const FunctionRef import = s.cached("runtime.disco._import_python_module", here());
-  call(import, py::make_tuple(name, py::module_::import("sys").attr("path")));
+  const Ref import = s.cached("runtime.disco._import_python_module", here());
+  call(import, List{name, to_value(py::module_::import("sys").attr("path"))});
 }
 
 }  // namespace
 
-std::string Ref::describe(const char* type) const {
-  if (!ref_) return fmt::format("{}(empty)", type);
-  return fmt::format("{}(reg={}, session={} {} worker{})", type, std::get<RegisterRef>(Value(ref_).data()).id, about_->kind, about_->num_workers,
-                     about_->num_workers == 1 ? "" : "s");
-}
-
-const Ref* as_ref(py::handle object) { return py::isinstance<Ref>(object) ? &object.cast<Ref&>() : nullptr; }
-
 void bind_session(py::module_& module) {
   using namespace py::literals;
   const auto none = py::none();
-
-  py::class_<Ref>(module, "DRef", "A register that exists on every worker; the last reference frees it, without a message.")
-      .def("debug_get_from_remote",
-           [](const Ref& self, int worker_id, std::optional<double> timeout) {
-             const Where where = here();
-             check_worker(*self.about(), worker_id);
-             return to_python(without_gil([&] { return self.dref().debug_get_from_remote(worker_id, to_timeout(timeout), where); }));
-           },
-           "worker_id"_a, "timeout"_a = none,
-           "The value on one worker. Waits for it, and raises that worker's errors.\n\n"
-           "timeout: seconds. Raises UsageError (functions, modules and opaque objects travel from worker 0 only), IndexError, RemoteError,\n"
-           "TimeoutError, TransportError.")
-      .def("debug_copy_from",
-           [](const Ref& self, int worker_id, const py::object& value, std::optional<double> timeout) {
-             const Where where = here();
-             check_worker(*self.about(), worker_id);
-             Value sent = to_value(value);
-             if (const auto* tensor = std::get_if<Tensor>(&sent.data())) sent = tensor->contiguous();
-             without_gil([&] {
-               self.dref().debug_copy_from(worker_id, sent, to_timeout(timeout), where);
-               sent = {};
-             });
-           },
-           "worker_id"_a, "value"_a, "timeout"_a = none,
-           "Sets the value on one worker: in place when it is an array of the same count and dtype. Waits for it.")
-      .def("__repr__", [](const Ref& self) { return self.describe("DRef"); });
-  py::class_<FunctionRef, Ref>(module, "DPackedFunc", "A function in a register; calling it calls it on every worker and returns a DRef.")
-      .def(py::init([](const Ref& dref, const py::object& /*session: Disco's*/) { return FunctionRef(dref.dref(), dref.about()); }), "dref"_a,
-           "session"_a = none, "The function that lies in a register.")
-      .def("__call__", &call)
-      .def("__repr__", [](const FunctionRef& self) { return self.describe("DPackedFunc"); });
-  py::class_<ModuleRef, Ref>(module, "DModule", "A module that load_vm_module has loaded on every worker: module['name'] is a DPackedFunc.")
-      .def("__getitem__",
-           [](const ModuleRef& self, const std::string& name) {
-             return FunctionRef(static_cast<const DModule&>(self.dref())[LocatedValue(name, here())], self.about());
-           },
-           "name"_a)
-      .def("__repr__", [](const ModuleRef& self) { return self.describe("DModule"); });
 
   py::class_<PySession> session(module, "Session",
       "The ranks of the MPI job, started by `mpirun -n N python3 -m tutti script.py`; without mpirun a job of one.\n\n"
@@ -250,20 +188,18 @@ void bind_session(py::module_& module) {
            },
            "shape"_a, "dtype"_a, "device"_a = none, "worker0_only"_a = false, "in_group"_a = true,
            "An uninitialised array on every worker. worker0_only: on worker 0 only, with in_group on the first of every group; others hold None.")
-      .def("get_global_func", [](PySession& s, const std::string& name) { return s.function(s.session().get_global_func(name, here())); }, "name"_a,
+      .def("get_global_func", [](PySession& s, const std::string& name) { return to_function_ref(s.ref(s.session().get_global_func(name, here()))); }, "name"_a,
            "Looked up on every worker; an unknown name is an error of the next call that waits.")
-      .def("_get_cached_method", [](PySession& s, const std::string& name) { return s.cached(name, here()); }, "name"_a)
+      .def("_get_cached_method", [](PySession& s, const std::string& name) { return to_function_ref(s.cached(name, here())); }, "name"_a)
       .def("call_packed",
-           [](PySession& /*session: func knows it*/, const Ref& func, const py::args& args) {
-             return call(FunctionRef(func.dref(), func.about()), args);
-           },
+           [](PySession& /*session: func knows it*/, const Ref& func, const py::args& args) { return call(func, to_values(args)); },
            "func"_a, "Calls the function in a register on every worker. Arguments: DRefs (each worker takes its own value), None, bool, int,\n"
            "float, str, bytes, Shape, DataType, Device, lists of these, arrays up to 64 KiB.")
       .def("import_python_module", &import_python_module, "module_name"_a,
            "`import module_name` on every worker, which looks also where the controller would (its sys.path); functions that it registers are there then.")
       .def("load_vm_module",
            [](PySession& s, const std::string& path, const py::object& device) {
-             return s.module(s.session().load_vm_module(path, to_device_or_none(device), here()));
+             return to_module_ref(s.ref(s.session().load_vm_module(path, to_device_or_none(device), here())));
            },
            "path"_a, "device"_a = none, "A shared library of tvm-ffi's C convention on every worker.")
       .def("init_ccl",
@@ -282,7 +218,7 @@ void bind_session(py::module_& module) {
            "Without remote_array: a new register, filled when this returns. With it: asynchronous, host_array must not change before a sync.")
       .def("copy_from_worker_0",
            [](PySession& s, const py::object& host_array, const Ref& remote_array) {
-             s.session().copy_from_worker_0(to_tensor(host_array, true), remote_array.dref(), here());
+             s.session().copy_from_worker_0(to_tensor(host_array, true), remote_array.dref, here());
            },
            "host_array"_a, "remote_array"_a, "Asynchronous: host_array is filled after the next sync of worker 0.")
       .def("sync_worker_0",

@@ -1,3 +1,5 @@
+import weakref
+
 import numpy as np
 import pytest
 from conftest import KIND, WORKERS, make_session
@@ -17,6 +19,28 @@ def test_what_things_say(session):
     assert repr(made).startswith("DPackedFunc(reg=") and KIND in repr(made)
     assert repr(made(1, 2)).startswith("DRef(reg=")
     assert session.num_workers == WORKERS and session.num_groups == 1
+
+
+def test_handles_are_plain_objects(session):
+    add = session.get_global_func("test.add")
+    made = add(1, 2)
+    gone = weakref.ref(made)
+    del made
+    assert gone() is None
+    with pytest.raises(TypeError, match="keyword"):
+        add(1, y=2)
+    with pytest.raises(TypeError):
+        tutti.DRef()
+    with pytest.raises(TypeError):
+        tutti.DPackedFunc(3)
+    assert tutti.DPackedFunc(session.call_packed(session.get_global_func("test.make_closure"), 3), session=session)(5).debug_get_from_remote(0) == 15
+    many = session.get_global_func("test.count_arguments")
+    assert [many(*range(n)).debug_get_from_remote(0) for n in (0, 4, 5, 40)] == [0, 4, 5, 40]
+
+    class Mine(tutti.DPackedFunc):
+        pass
+
+    assert Mine(add)(3, 4).debug_get_from_remote(WORKERS - 1) == 7 and repr(Mine(add)).startswith("Mine(reg=")
 
 
 def test_calls(session):

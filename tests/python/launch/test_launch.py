@@ -1,5 +1,6 @@
 """What users start and what they see: programs run from the outside. MPIRUN: the launcher."""
 
+import json
 import os
 import signal
 import subprocess
@@ -219,3 +220,8 @@ def test_import_needs_no_numpy_and_starts_nothing():
 def test_no_session_above_rank_0_of_a_job():
     done = mpi(2, "-c", "import tutti\ns = tutti.Session()\nprint(s.num_workers)\n")
     assert done.stdout == "2\n" and done.stderr == ""
+
+
+def test_the_benchmark():
+    rows = json.loads(mpi(2, "-m", "tutti", "-m", "tutti.bench", "--repeats", "1", "--format", "json").stdout)["rows"]
+    assert len(rows) == 7 and all(row["value"] > 0 for row in rows)
