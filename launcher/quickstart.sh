@@ -11,7 +11,7 @@ case "$what $long" in "example "|"test "|"test --long") ;; *) usage ;; esac
 
 packages=(g++ meson ninja-build pkg-config libopenmpi-dev openmpi-bin libfmt-dev libdw-dev libgtest-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   python3-dev pybind11-dev python3-numpy)
-[ "$what" != test ] || packages+=(python3-pytest)
+[ "$what" != test ] || packages+=(python3-pytest python3-tqdm)
 [ -z "$long" ] || packages+=(clang-tidy libsimgrid-dev)  # thousands of ranks
 install_missing() {
   local missing=() package run=

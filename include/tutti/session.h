@@ -75,6 +75,8 @@ class TUTTI_API DModule : public DRef {
   explicit DModule(DRef ref) : DRef(std::move(ref)) {}
   /// A missing function is an error of the next synchronising call.
   DPackedFunc operator[](const LocatedValue& name) const;
+  /// Names of the library's functions, as worker 0 has it. Synchronising. None of a module that vm_load_executable has made.
+  std::vector<std::string> functions(Timeout timeout = {}, Where where = Where::current()) const;
 };
 
 /// A function and the line that calls it.
@@ -90,6 +92,21 @@ struct SessionOptions {
   int num_groups = 1;   ///< must divide num_workers
   std::chrono::milliseconds start_timeout{30000};
   Timeout timeout = {};  ///< a wait of this length writes a hang report and goes on; default TUTTI_TIMEOUT seconds, or 600
+};
+
+/// How far a session is.
+struct Progress {
+  struct Worker {
+    int id = -1;
+    std::string host;
+    int64_t pid = 0;
+    uint64_t finished = 0;  ///< commands
+    std::string doing;      ///< a function, a collective; empty: waits for a command
+    double seconds = 0;     ///< how long
+  };
+  uint64_t issued = 0;          ///< commands
+  uint64_t finished = 0;        ///< by all of `workers`
+  std::vector<Worker> workers;  ///< those whose nodes have answered; none once the session is over
 };
 
 /// One controller and its workers. A cheap handle; the last copy shuts the session down. Calls must not overlap in time, and
@@ -109,7 +126,10 @@ class TUTTI_API Session {
 
   int num_workers() const;
   int num_groups() const;
+  int num_nodes() const;
   const std::string& kind() const;  ///< "thread", "process" or "mpi"
+  std::string ccl() const;          ///< what init_ccl was told; "auto" before
+  Progress progress() const;        ///< any thread, also during a call of another
 
   /// An uninitialised array of this shape on every worker. device: default the worker's. worker0_only: on worker 0 only, with
   /// in_group on the first worker of every group; the others hold None.

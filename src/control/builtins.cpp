@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 
 #include "control/worker.h"
@@ -136,14 +138,23 @@ void add_tests(const std::string& ccl) {
   });
 }
 
-/// For benchmarks and first tests of a cluster.
-void add_echoes() {
+/// The cores that this thread may use, as the kernel writes them: "0-3,8".
+std::string allowed_core_list() {
+  std::ifstream status("/proc/thread-self/status");
+  for (std::string line; std::getline(status, line);)
+    if (const std::string_view key = "Cpus_allowed_list:\t"; line.starts_with(key)) return line.substr(key.size());
+  return "?";
+}
+
+/// What is no part of Disco: for people, benchmarks and first tests of a cluster.
+void add_our_own() {
+  register_global_func("tutti.describe_worker", [] { return List{host_name(), getpid(), to_string(worker::device()), allowed_core_list()}; });
   register_global_func("tutti.echo", [](const Value& value) { return value; });
   register_global_func("tutti.quick_echo", [](const Value& value) { return value; }, {.function = {.quick = true}});
 }
 
 void register_all() {
-  add_echoes();
+  add_our_own();
   add("empty", empty);
   add("worker_id", [] { return Shape{worker::id()}; });  // a shape, as in Disco
   add("worker_rank", [] { return worker::id(); });

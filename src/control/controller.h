@@ -33,6 +33,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   const std::string& kind() const { return kind_; }
   const Layout& layout() const { return layout_; }
+  const std::string& ccl() const { return ccl_; }
+  void set_ccl(std::string_view ccl) { ccl_ = ccl; }
+  Progress progress();  ///< any thread
 
   DRef get_global_func(std::string_view name, Where where);
   DRef call(const DRef& func, Args args, Where where);
@@ -107,7 +110,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
     Origin origin;  // what the acknowledgement must name
   };
 
-  std::string kind_;
+  std::string kind_, ccl_ = "auto";
   uint64_t id_;
   pid_t pid_;
   uint32_t process_generation_;

@@ -53,7 +53,7 @@ void Controller::end(Timeout timeout, Where where, Purpose purpose) {
 
 void Controller::finish() {
   {
-    std::lock_guard lock(registers_mutex_);
+    std::scoped_lock lock(look_mutex_, registers_mutex_);
     over_ = true;
   }
   set_live(false);

@@ -44,6 +44,20 @@ std::string Controller::report(std::string_view why) {
                      hang_report(channel_->look(Clock::now() + kLookFor), layout_.num_workers, seq_.load()));
 }
 
+Progress Controller::progress() {
+  std::lock_guard lock(look_mutex_);
+  Progress progress{.issued = seq_.load(), .finished = seq_.load(), .workers = {}};
+  {
+    std::lock_guard registers(registers_mutex_);
+    if (over_) return progress;
+  }
+  for (WorkerState& state : channel_->look(Clock::now() + kLookFor)) {
+    progress.finished = std::min(progress.finished, state.finished);
+    progress.workers.push_back({state.worker, std::move(state.host), state.pid, state.finished, std::move(state.doing), state.seconds});
+  }
+  return progress;
+}
+
 void Controller::report_all(std::string_view why) {
   std::lock_guard lock(live().mutex);
   if (live().sessions.empty()) log_line(LogLevel::kWarn, fmt::format("{}: no session is live", why));

@@ -28,6 +28,14 @@ DPackedFunc DModule::operator[](const LocatedValue& name) const {
   return DPackedFunc(state_->controller->call_builtin("module_get_function", List{*this, name.value}, name.where));
 }
 
+std::vector<std::string> DModule::functions(Timeout timeout, Where where) const {
+  if (!state_) throw UsageError("the functions of an empty DModule");
+  const Value names = state_->controller->call_builtin("module_functions", List{*this}, where).debug_get_from_remote(0, timeout, where);
+  std::vector<std::string> functions;
+  for (const Value& name : names.as<List>()) functions.push_back(name.as<std::string>());
+  return functions;
+}
+
 detail::Controller& Session::controller() const {
   if (!controller_) throw UsageError("the session is empty: it was moved from, or session_from gave it to a rank above 0");
   return *controller_;
@@ -35,7 +43,10 @@ detail::Controller& Session::controller() const {
 
 int Session::num_workers() const { return controller().layout().num_workers; }
 int Session::num_groups() const { return controller().layout().num_groups; }
+int Session::num_nodes() const { return controller().layout().num_nodes(); }
 const std::string& Session::kind() const { return controller().kind(); }
+std::string Session::ccl() const { return controller().ccl(); }
+Progress Session::progress() const { return controller().progress(); }
 
 DPackedFunc Session::get_global_func(std::string_view name, Where where) {
   return DPackedFunc(controller().get_global_func(name, where));
@@ -56,6 +67,7 @@ void Session::import_python_module(std::string_view module_name, Where where) {
 }
 void Session::init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids, Where where) {
   call_builtin("init_ccl", {ccl, Shape(device_ids)}, where);
+  controller().set_ccl(ccl);
 }
 
 DRef Session::copy_to_worker_0(const Tensor& host_array, const DRef& remote_array, Where where) {

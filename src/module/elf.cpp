@@ -2,7 +2,9 @@
 
 #include <elf.h>
 #include <fmt/format.h>
+#include <link.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -118,6 +120,38 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
       if (colon > 0) info.run_path.push_back(rest.substr(0, colon));
   }
   return info;
+}
+
+namespace {
+
+/// DT_GNU_HASH does not say how many symbols there are: the last of the fullest bucket's chain is the last one.
+uint32_t count_symbols(const uint32_t* gnu_hash) {
+  const uint32_t buckets = gnu_hash[0], first = gnu_hash[1], filters = gnu_hash[2];
+  const auto* bucket = gnu_hash + 4 + filters * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  const uint32_t* chain = bucket + buckets;
+  uint32_t last = *std::max_element(bucket, bucket + buckets);
+  if (last < first) return first;
+  while ((chain[last - first] & 1) == 0) ++last;
+  return last + 1;
+}
+
+}  // namespace
+
+std::vector<std::string> exported_functions(const void* dynamic) {
+  const ElfW(Sym)* symbols = nullptr;
+  const char* strings = nullptr;
+  uint32_t count = 0;
+  for (auto* entry = static_cast<const ElfW(Dyn)*>(dynamic); entry->d_tag != DT_NULL; ++entry) {
+    const auto* there = reinterpret_cast<const void*>(entry->d_un.d_ptr);  // NOLINT(performance-no-int-to-ptr)
+    if (entry->d_tag == DT_SYMTAB) symbols = static_cast<const ElfW(Sym)*>(there);
+    else if (entry->d_tag == DT_STRTAB) strings = static_cast<const char*>(there);
+    else if (entry->d_tag == DT_HASH) count = static_cast<const uint32_t*>(there)[1];
+    else if (entry->d_tag == DT_GNU_HASH && count == 0) count = count_symbols(static_cast<const uint32_t*>(there));
+  }
+  std::vector<std::string> names;
+  for (uint32_t i = 0; symbols && strings && i < count; ++i)
+    if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF) names.emplace_back(strings + symbols[i].st_name);
+  return names;
 }
 
 }  // namespace tutti::ffi

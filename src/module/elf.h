@@ -20,4 +20,7 @@ struct ElfInfo {
 /// @throws UsageError  not a shared library, or one for another machine; `path` is for the message
 ElfInfo take_constructors(std::span<std::byte> image, const std::string& path);
 
+/// Names of the functions that a library exports. `dynamic`: its dynamic section, as it lies in memory (link_map::l_ld).
+std::vector<std::string> exported_functions(const void* dynamic);
+
 }  // namespace tutti::ffi

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -181,6 +182,16 @@ void* Library::symbol(const std::string& name) const {
   link_map* map = nullptr;  // of this library only: dlsym also looks into what it links
   if (!found || dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0 || !dladdr(found, &info)) return nullptr;
   return reinterpret_cast<uintptr_t>(info.dli_fbase) == map->l_addr ? found : nullptr;
+}
+
+std::vector<std::string> Library::functions() const {
+  link_map* map = nullptr;
+  if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0) return {};
+  std::vector<std::string> names;
+  for (const std::string& name : exported_functions(map->l_ld))
+    if (const std::string_view prefix = "__tvm_ffi_"; name.starts_with(prefix) && !name.starts_with("__tvm_ffi__")) names.push_back(name.substr(prefix.size()));
+  std::ranges::sort(names);
+  return names;
 }
 
 std::optional<Function> Library::function(const std::string& name, const ObjectRef& self) {

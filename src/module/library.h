@@ -26,6 +26,7 @@ class Library {
   void* symbol(const std::string& name) const;  ///< null if there is none
   /// The function behind __tvm_ffi_<name>; `self` is its first argument.
   std::optional<Function> function(const std::string& name, const ObjectRef& self = {});
+  std::vector<std::string> functions() const;  ///< names that function() takes
   /// A function of this library or a global one, for compiled code; borrowed.  @throws UsageError  there is none
   TVMFFIObject* lookup(const std::string& name);
 

@@ -60,8 +60,17 @@ Value module_get_function(const Value& module, const std::string& name) {
   throw UsageError(fmt::format("['{}'] of {}, expected a module", name, to_string(module)));
 }
 
+/// Of a library; an object that vm_load_executable made does not say.
+Value module_functions(const Value& module) {
+  List names;
+  if (auto* ours = opaque_cast<Module>(module); ours && ours->object.is_none())
+    for (std::string& name : ours->library->functions()) names.emplace_back(std::move(name));
+  return names;
+}
+
 const bool registered = register_global_func("runtime.disco.load_vm_module", load_vm_module) &&
-                        register_global_func("runtime.disco.module_get_function", module_get_function);
+                        register_global_func("runtime.disco.module_get_function", module_get_function) &&
+                        register_global_func("runtime.disco.module_functions", module_functions);
 
 }  // namespace
 }  // namespace tutti::ffi

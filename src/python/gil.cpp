@@ -17,6 +17,7 @@ struct KeptState {
 thread_local KeptState kept_state;
 thread_local PyThreadState* let_go_of = nullptr;
 thread_local int waits = 0;
+thread_local const std::function<void()>* while_waiting = nullptr;
 
 /// PyGILState_Check, which says yes to everybody once there was a subinterpreter.
 bool holds_gil() {
@@ -35,6 +36,9 @@ WithGil::WithGil() {
   state_ = PyGILState_Ensure();
 }
 
+WhileWaiting::WhileWaiting(std::function<void()> function) : function_(std::move(function)) { while_waiting = &function_; }
+WhileWaiting::~WhileWaiting() { while_waiting = nullptr; }
+
 void set_interpreter_hooks() {
   interop::set_interpreter({.let_go =
                                 [] {
@@ -49,6 +53,7 @@ void set_interpreter_hooks() {
                                   if (!is_alive()) return;
                                   const WithGil gil;
                                   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+                                  if (while_waiting) (*while_waiting)();
                                 }});
 }
 

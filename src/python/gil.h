@@ -30,6 +30,18 @@ auto without_gil(F&& f) {
   return f();
 }
 
+/// As long as this lives, its function is called every 50 ms of a wait of this thread, with the lock. What it throws ends the wait.
+class WhileWaiting {
+ public:
+  explicit WhileWaiting(std::function<void()> function);
+  ~WhileWaiting();
+  WhileWaiting(const WhileWaiting&) = delete;
+  WhileWaiting& operator=(const WhileWaiting&) = delete;
+
+ private:
+  std::function<void()> function_;
+};
+
 void set_interpreter_hooks();  ///< tutti/interop/embed.h
 
 }  // namespace tutti::python

@@ -160,6 +160,12 @@ void bind_refs(py::module_& module) {
   method(module_type, "__getitem__",
          [](const Ref& self, const std::string& name) { return to_function_ref({DModule(self.dref)[LocatedValue(name, here())], self.about}); },
          "name"_a, "The function of that name; a missing one is an error of the next call that waits.");
+  const auto functions = [](const Ref& self) {
+    const Where where = here();
+    return without_gil([&] { return DModule(self.dref).functions({}, where); });
+  };
+  method(module_type, "functions", functions, "Names of the library's functions, as worker 0 has it. Waits for it.");
+  method(module_type, "_ipython_key_completions_", functions, "For module['<tab>.");
 }
 
 }  // namespace tutti::python

@@ -46,6 +46,7 @@ class PySession {
   PySession& operator=(const PySession&) = delete;
 
   Session& session() { return *session_; }
+  const Session& session() const { return *session_; }
   const About& about() const { return *about_; }
   Ref ref(DRef made) const { return {std::move(made), about_}; }
 
@@ -95,13 +96,31 @@ List to_values(const Sequence& objects) {
 }
 
 std::string repr(PySession& self) {
-  return fmt::format("Session({}, {} worker{}, {} group{})", self.about().kind, self.about().num_workers, self.about().num_workers == 1 ? "" : "s",
-                     self.session().num_groups(), self.session().num_groups() == 1 ? "" : "s");
+  const Session& s = self.session();
+  return fmt::format("Session({}, {} worker{}, {} group{}, ccl={}, nodes={})", s.kind(), s.num_workers(), s.num_workers() == 1 ? "" : "s", s.num_groups(),
+                     s.num_groups() == 1 ? "" : "s", s.ccl(), s.num_nodes());
 }
 
-void sync_all(PySession& s, std::optional<double> timeout) {
+void sync_all(PySession& s, std::optional<double> timeout, bool progress) {
   const Where where = here();
-  without_gil([&] { s.session().sync_all(to_timeout(timeout), where); });
+  const auto wait = [&] { without_gil([&] { s.session().sync_all(to_timeout(timeout), where); }); };
+  if (!progress) return wait();
+  const py::object bar = py::module_::import("tutti._show").attr("Bar")(py::cast(&s));
+  const WhileWaiting show([&] { bar.attr("update")(); });
+  try {
+    wait();
+  } catch (...) {
+    bar.attr("leave")();
+    throw;
+  }
+  bar.attr("close")();
+}
+
+py::tuple progress(const PySession& self) {
+  const Progress now = without_gil([&] { return self.session().progress(); });
+  py::list workers;
+  for (const auto& w : now.workers) workers.append(py::make_tuple(w.id, w.host, w.pid, w.finished, w.doing, w.seconds));
+  return py::make_tuple(now.issued, now.finished, workers);
 }
 
 // collectives by what they take
@@ -182,6 +201,8 @@ void bind_session(py::module_& module) {
       .def_property_readonly("num_workers", [](PySession& s) { return s.about().num_workers; })
       .def_property_readonly("num_groups", [](PySession& s) { return s.session().num_groups(); })
       .def_property_readonly("kind", [](PySession& s) { return s.about().kind; }, "'thread', 'process' or 'mpi'")
+      .def_property_readonly("ccl", [](PySession& s) { return s.session().ccl(); }, "What init_ccl was told; 'auto' before.")
+      .def_property_readonly("num_nodes", [](PySession& s) { return s.session().num_nodes(); })
       .def("empty",
            [](PySession& s, const py::object& shape, const py::object& dtype, const py::object& device, bool worker0_only, bool in_group) {
              return s.ref(s.session().empty(to_shape(shape), to_dtype(dtype), to_device_or_none(device), worker0_only, in_group, here()));
@@ -234,8 +255,11 @@ void bind_session(py::module_& module) {
              without_gil([&] { s.session().sync_worker(worker_id, to_timeout(timeout), where); });
            },
            "worker_id"_a, "timeout"_a = none, "Waits until the worker has done everything issued so far, and raises its errors.")
-      .def("_sync_all", [](PySession& s) { sync_all(s, {}); })
-      .def("sync_all", &sync_all, "timeout"_a = none, "Waits for all workers and raises all errors, each once. timeout: seconds; after a TimeoutError calling again waits again.")
+      .def("_sync_all", [](PySession& s) { sync_all(s, {}, false); })
+      .def("sync_all", &sync_all, "timeout"_a = none, "progress"_a = false,
+           "Waits for all workers and raises all errors, each once. timeout: seconds; after a TimeoutError calling again waits again.\n\n"
+           "progress: a bar of tqdm's, of the commands finished of those issued, with the slowest worker.")
+      .def("_progress", &progress)
       .def("broadcast",
            &from_controller<&Session::broadcast>,
            "src"_a, "dst"_a = none, "in_group"_a = true, "src is the controller's; every worker has it in dst, which is returned.")

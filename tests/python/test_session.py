@@ -1,3 +1,4 @@
+import os
 import weakref
 
 import numpy as np
@@ -14,7 +15,9 @@ def test_names_of_disco():
 
 
 def test_what_things_say(session):
-    assert repr(session) == f"Session({KIND}, {WORKERS} worker{'s' * (WORKERS > 1)}, 1 group)"
+    assert repr(session) == f"Session({KIND}, {WORKERS} worker{'s' * (WORKERS > 1)}, 1 group, ccl=auto, nodes={session.num_nodes})"
+    session.init_ccl("local")
+    assert session.ccl == "local" and "ccl=local" in repr(session)
     made = session.get_global_func("test.add")
     assert repr(made).startswith("DPackedFunc(reg=") and KIND in repr(made)
     assert repr(made(1, 2)).startswith("DRef(reg=")
@@ -161,3 +164,29 @@ def test_bad_arguments(session):
         session.broadcast(np.ones(1), dst=3)
     with pytest.raises(ValueError, match="ranks|launch|job"):
         tutti.SocketSession(7, 3, 1, "localhost", 0)
+
+
+def test_show(session):
+    shown = session.show()
+    assert [row[0] for row in shown.rows] == list(range(WORKERS)) and shown.rows[0][2] == os.getpid()
+    assert len({row[2] for row in shown.rows}) == (1 if KIND == "thread" else WORKERS)
+    assert "cpu(0)" in repr(shown) and repr(shown).splitlines()[1].split() == ["worker", "host", "pid", "device", "cores"]
+    assert shown._repr_html_().count("<tr>") == WORKERS + 1
+
+
+def test_progress(session, capsys):
+    pause = session.get_global_func("test.pause")
+    for _ in range(4):
+        pause(0.08)
+    session.sync_all(progress=True)
+    shown = capsys.readouterr().err
+    assert "slowest: worker" in shown and "test.pause" in shown and "100%" in shown, shown
+    issued, finished, workers = session._progress()
+    assert finished == issued and [w[0] for w in workers] == list(range(WORKERS)) and {w[4] for w in workers} == {""}
+    session.get_global_func("test.fail")(0)
+    with pytest.raises(RuntimeError, match="worker 0 fails"):
+        session.sync_all(progress=True)
+    pause(0.3)
+    with pytest.raises(tutti.TimeoutError):
+        session.sync_all(timeout=0.1, progress=True)
+    session.sync_all()

@@ -58,9 +58,10 @@ from ._errors import (
     WorkerFailure,
 )
 from ._types import DataType, Shape
-from . import _remote, disco, worker
+from . import _remote, _show, disco, worker
 
 Session.define = _remote.define
+Session.show = _show.show
 
 _atexit.register(_end)  # while workers can still use the interpreter
 

@@ -184,7 +184,7 @@ def test_a_session_that_a_worker_collects():
                   "gc.disable()\nmake()\ntutti.register_global_func('test.collect', lambda: gc.collect())\n"
                   "with tutti.ThreadedSession(2) as s:\n    s.get_global_func('test.collect')()\n    s.sync_all()\n"
                   "print(tutti.ThreadedSession(1))\n", timeout=30)
-    assert done.stdout == "Session(thread, 1 worker, 1 group)\n" and done.stderr == ""
+    assert done.stdout == "Session(thread, 1 worker, 1 group, ccl=auto, nodes=1)\n" and done.stderr == ""
 
 
 @pytest.mark.parametrize("kind", SESSIONS)

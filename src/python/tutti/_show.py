@@ -1,0 +1,62 @@
+"""What a session shows to people: its workers, how far it is."""
+
+import html
+
+from ._errors import UsageError
+
+
+class Workers:
+    """Where the workers are: a table, in notebooks as HTML. `rows`: (worker, host, pid, device, cores)."""
+
+    columns = ("worker", "host", "pid", "device", "cores")
+
+    def __init__(self, title, rows):
+        self.title, self.rows = title, rows
+
+    def __repr__(self):
+        lines = [self.columns, *([str(cell) for cell in row] for row in self.rows)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        return "\n".join([self.title, *("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)])
+
+    def _repr_html_(self):
+        def line(cells, tag):
+            return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(line(row, "td") for row in self.rows)
+        return f"<table><caption>{html.escape(self.title)}</caption>{line(self.columns, 'th')}{body}</table>"
+
+
+def show(self):
+    """The workers: host, pid, device, the cores they may use. Waits for them; print it, or leave it to a notebook."""
+    described = self._get_cached_method("tutti.describe_worker")()
+    return Workers(repr(self), [(worker, *described.debug_get_from_remote(worker)) for worker in range(self.num_workers)])
+
+
+class Bar:
+    """Of sync_all(progress=True)."""
+
+    def __init__(self, session):
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            raise UsageError("sync_all(progress=True) needs tqdm: apt-get install python3-tqdm, or pip install tqdm") from None
+        self.session = session
+        issued, self.begun, _ = session._progress()
+        self.bar = tqdm(total=issued - self.begun, unit=" commands")
+
+    def update(self):
+        _, finished, workers = self.session._progress()
+        if len(workers) < self.session.num_workers:  # a node has not answered in time
+            return
+        slowest = min(workers, key=lambda worker: worker[3])
+        self.bar.set_postfix_str(f"slowest: worker {slowest[0]} on {slowest[1]}, {slowest[4] or 'idle'}", refresh=False)
+        self.bar.update(max(0, min(finished - self.begun, self.bar.total) - self.bar.n))
+
+    def close(self):
+        self.bar.set_postfix_str("", refresh=False)
+        self.bar.update(self.bar.total - self.bar.n)
+        self.bar.close()
+
+    def leave(self):
+        """As it stands: the wait has failed."""
+        self.bar.close()
