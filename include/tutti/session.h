@@ -151,7 +151,8 @@ class TUTTI_API Session {
   /// device: for vm_initialization; default: the worker's. What is wrong is an error of the next synchronising call.
   DModule load_vm_module(std::string_view path, std::optional<Device> device = {}, Where where = Where::current());
 
-  /// Python's `import module_name` on every worker, whose functions are registered then. The workers' processes must be Python's.
+  /// Python's `import module_name` on every worker, whose functions are registered then. Workers of a program that is not Python's get
+  /// an interpreter: that of TUTTI_PYTHON, by default the one tutti was built for; it searches PYTHONPATH and the working directory.
   void import_python_module(std::string_view module_name, Where where = Where::current());
 
   /// `ccl`: "mpi", "local" or "auto" (host memory). Device ids are ignored by these.

@@ -11,6 +11,7 @@
 
 #include "control/worker.h"
 #include "core/env.h"
+#include "core/interpreter.h"
 #include "tutti/function.h"
 
 namespace tutti {
@@ -80,11 +81,9 @@ void bind_worker_to_cpu_core(const Shape& cpu_ids) {
 
 /// The Python package registers what imports when it is loaded: in a Python process it is there.
 void import_python_module(const std::string& module_name) {
-  const auto import = find_global_func("runtime.disco._import_python_module");
-  if (!import)
-    throw UsageError(fmt::format("import_python_module({}): worker {} is no Python process; start the controller by python3 -m tutti",
-                                 module_name, worker::id()));
-  (*import)(std::vector<Value>{module_name});
+  constexpr const char* kImport = "runtime.disco._import_python_module";
+  if (!find_global_func(kImport)) start_python();
+  get_global_func(kImport)(std::vector<Value>{module_name});
 }
 
 template <class F>

@@ -1,5 +1,12 @@
 #include "core/interpreter.h"
 
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "tutti/error.h"
 #include "tutti/interop/embed.h"
 
 namespace tutti {
@@ -16,6 +23,22 @@ WithoutInterpreter::WithoutInterpreter() : take_(the_interpreter.take) {
 }
 WithoutInterpreter::~WithoutInterpreter() {
   if (take_) take_();
+}
+
+void start_python() {
+  static auto& mutex = *new std::mutex;
+  std::lock_guard lock(mutex);
+  Dl_info here{};
+  dladdr(reinterpret_cast<void*>(&start_python), &here);
+  const auto folder = std::filesystem::path(here.dli_fname ? here.dli_fname : "").parent_path();
+  void* plugin = nullptr;
+  std::string why;
+  for (const auto& file : {folder / "libtutti_python.so", folder / "python" / "libtutti_python.so"})  // as installed; as built
+    if (!plugin && (why.empty() || std::filesystem::exists(file)) && !(plugin = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL))) why = dlerror();
+  if (!plugin) throw UsageError(fmt::format("no Python in this process: {}; build tutti with -Dpython=enabled, or start the controller by python3 -m tutti", why));
+  auto* start = reinterpret_cast<const char* (*)()>(dlsym(plugin, "tutti_start_python"));
+  if (const std::string error = start ? start() : "libtutti_python.so has no tutti_start_python"; !error.empty())
+    throw UsageError(fmt::format("Python can't be started in this process: {}; TUTTI_PYTHON names an interpreter, PYTHONPATH folders with modules", error));
 }
 
 void check_interrupted() {

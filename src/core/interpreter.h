@@ -15,6 +15,9 @@ class WithoutInterpreter {
   void (*take_)();
 };
 
+/// Starts Python in this process, with the package tutti, unless it is there.  @throws UsageError  it can't be: why, what to do
+void start_python();
+
 void check_interrupted();  ///< throws what the interpreter throws: its user wants to have it back
 
 }  // namespace tutti

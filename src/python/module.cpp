@@ -10,5 +10,5 @@ PYBIND11_MODULE(_core, module) {
   bind_refs(module);
   bind_session(module);
   bind_worker(module);
-  set_interpreter_hooks();
+  if (!PySys_GetObject("tutti_embedded")) set_interpreter_hooks();  // else the controller is not Python's
 }
