@@ -7,6 +7,7 @@ class App;
 namespace tutti::launcher {
 
 void add_trace(CLI::App& app);
+void add_repl(CLI::App& app, int& code);
 void add_bench(CLI::App& app, int argc, char** argv, int& code);  ///< run by all ranks of a job; `code` is what to exit with
 
 }  // namespace tutti::launcher

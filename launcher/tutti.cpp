@@ -13,6 +13,7 @@ int main(int argc, char** argv) try {
   app.require_subcommand(1);
   int code = 0;
   tutti::launcher::add_trace(app);
+  tutti::launcher::add_repl(app, code);
   tutti::launcher::add_bench(app, argc, argv, code);
   CLI11_PARSE(app, argc, argv);
   return code;

@@ -1,9 +1,11 @@
 // The extension behind the package tutti: src/python/tutti.
 #include "python/gil.h"
 #include "python/object.h"
+#include "tutti/version.h"
 
 PYBIND11_MODULE(_core, module) {
   using namespace tutti::python;
+  module.attr("__version__") = std::string(tutti::version());
   bind_errors(module);
   bind_values(module);
   bind_tensor(module);

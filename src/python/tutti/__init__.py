@@ -45,7 +45,7 @@ from ._core import (
     get_global_func,
     tensor,
 )
-from ._core import _end, _register_global_func
+from ._core import __version__, _end, _register_global_func
 from ._errors import (
     Error,
     ModuleError,

@@ -3,6 +3,8 @@
 usage: mpirun -n 4 python3 -m tutti script.py [arguments]
        mpirun -n 4 python3 -m tutti -m module [arguments]
        mpirun -n 4 python3 -m tutti -c 'commands' [arguments]
+       python3 -m tutti                    on a terminal: interactive
+       tutti repl -n 4                     the same, with a session on ranks of mpirun
 """
 
 import os
@@ -10,6 +12,8 @@ import runpy
 import sys
 import traceback
 import types
+
+from . import _repl
 
 
 def _run_script(arguments):
@@ -48,12 +52,12 @@ def _print_traceback(error):
     print("".join(shown.format()), end="", file=sys.stderr)
 
 
-def _controller(arguments):
+def _controller(run):
     from . import _core
 
     code = 0
     try:
-        _run_script(arguments)
+        run()
     except SystemExit as stop:
         code = _code_of(stop)
     except KeyboardInterrupt as error:
@@ -69,6 +73,10 @@ def _controller(arguments):
 
 def main():
     arguments = sys.argv[1:]
+    if not arguments and _repl.is_possible():
+        from . import _core
+
+        return _core._run(sys.argv, lambda: _controller(_repl.run))
     if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-c", "-m") and len(arguments) < 2):
         print(__doc__.strip(), file=sys.stdout if arguments and arguments[0] in ("-h", "--help") else sys.stderr)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
@@ -77,7 +85,7 @@ def main():
     if not sys.flags.safe_path and arguments[0] not in ("-c", "-m"):
         sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))  # on every rank
     sys.stdout.reconfigure(line_buffering=True)
-    return _core._run(sys.argv, lambda: _controller(arguments))
+    return _core._run(sys.argv, lambda: _controller(lambda: _run_script(arguments)))
 
 
 sys.exit(main())

@@ -7,6 +7,7 @@ import numpy
 from . import worker as worker
 from ._types import DataType, Shape
 
+__version__: str
 _DType = Union[str, type, numpy.dtype[Any]]
 _Array = Any  #: Tensor, numpy.ndarray, anything with __dlpack__
 
