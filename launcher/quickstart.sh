@@ -11,8 +11,8 @@ case "$what $long" in "example "|"test "|"test --long") ;; *) usage ;; esac
 
 packages=(g++ meson ninja-build pkg-config libopenmpi-dev openmpi-bin libfmt-dev libdw-dev libgtest-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   python3-dev pybind11-dev python3-numpy)
-[ "$what" != test ] || packages+=(python3-pytest python3-tqdm)
-[ -z "$long" ] || packages+=(clang-tidy libsimgrid-dev)  # thousands of ranks
+[ "$what" != test ] || packages+=(python3-pytest python3-tqdm python3-cloudpickle)
+[ -z "$long" ] || packages+=(clang-tidy libsimgrid-dev python3-ipykernel python3-nbclient python3-matplotlib python3-mpi4py python3-torch)
 install_missing() {
   local missing=() package run=
   if ! command -v dpkg-query >/dev/null; then

@@ -127,7 +127,7 @@ py::object to_numpy(const py::object& self) {
 void bind_tensor(py::module_& module) {
   py::class_<Tensor> tensor(module, "Tensor", py::buffer_protocol(),
                      "An n-dimensional array in memory of tutti or of whoever made it; copies of the handle share the elements.\n\n"
-                     "numpy.asarray(t) and t.numpy() are views, and so is numpy.from_dlpack(t).");
+                     "numpy.asarray(t) and t.numpy() are views, as are numpy.from_dlpack(t) and torch.from_dlpack(t).");
   tensor.def_buffer([](const Tensor& self) { return buffer(self); });
   reinterpret_cast<PyHeapTypeObject*>(tensor.ptr())->as_buffer.bf_getbuffer = get_buffer;
   tensor

@@ -27,5 +27,6 @@ for compiler; do
   echo "$compiler: fine"
 done
 if extension=$(find "$work/root" -name '_core.*.so' | grep .); then  # finds the library by itself
+  ls "$lib/libtutti_python.so"
   PYTHONPATH=$(dirname "$(dirname "$extension")") /usr/bin/python3 -c 'import tutti; print(tutti.ThreadedSession(2), tutti.__file__)'
 fi

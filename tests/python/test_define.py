@@ -8,7 +8,11 @@ import tutti
 OFFSET = 3
 
 
-def test_a_plain_function(session):
+@pytest.mark.parametrize("by", ["source", "cloudpickle"])
+def test_a_plain_function(session, monkeypatch, by):
+    if by == "source":
+        without_cloudpickle(monkeypatch)
+
     @session.define
     def shift(x, k=1):
         """Uses a module of the controller's script."""
@@ -54,7 +58,6 @@ def test_what_source_can_t_carry(session, monkeypatch):
 
 
 def test_closures_by_cloudpickle(session):
-    pytest.importorskip("cloudpickle")
     k = 5
     assert session.define(lambda x: x * k + OFFSET)(2).debug_get_from_remote(session.num_workers - 1) == 13
 

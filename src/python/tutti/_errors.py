@@ -82,3 +82,7 @@ def why_no_extension(folder, error):
 def log(message):
     """For where nothing can be raised."""
     print(f"[tutti] {message}", file=sys.stderr)
+
+
+for _public in [Error, *Error.__subclasses__(), WorkerIndexError, WorkerFailure]:
+    _public.__module__ = "tutti"  # as users know them

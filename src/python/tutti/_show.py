@@ -1,6 +1,7 @@
 """What a session shows to people: its workers, how far it is."""
 
 import html
+import warnings
 
 from ._errors import UsageError
 
@@ -37,7 +38,9 @@ class Bar:
 
     def __init__(self, session):
         try:
-            from tqdm.auto import tqdm
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # in a notebook without ipywidgets it is text
+                from tqdm.auto import tqdm
         except ImportError:
             raise UsageError("sync_all(progress=True) needs tqdm: apt-get install python3-tqdm, or pip install tqdm") from None
         self.session = session

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 
 def command_line():
@@ -17,11 +18,39 @@ def is_rank():
     return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
 
 
+class _Prefixed:
+    """A stream whose lines say which worker wrote them, each written at once."""
+
+    prefix = ""  # of this process; also for threads that a function starts
+
+    def __init__(self, stream, worker):
+        stream.reconfigure(line_buffering=True, write_through=False)  # the process ends when its controller does, without a last flush
+        self._stream, self._worker, self._at_start, self._lock = stream, worker, True, threading.Lock()
+
+    def write(self, text):
+        with self._lock:
+            if self._worker.active():
+                _Prefixed.prefix = f"[worker {self._worker.id()}] "
+            lines = text.replace("\n", "\n" + self.prefix)
+            if text.endswith("\n"):
+                lines = lines[:len(lines) - len(self.prefix)]
+            self._stream.write(self.prefix * (self._at_start and text != "") + lines)
+            self._at_start = text.endswith("\n") or (self._at_start and not text)
+        return len(text)
+
+    def writelines(self, lines):
+        self.write("".join(lines))
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
 def serve():
     from . import _core
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller, and reaches the whole group
-    for stream in (sys.stdout, sys.stderr):  # the process ends when its controller does, without a last flush
-        if stream is not None:
-            stream.reconfigure(line_buffering=True)
+    if sys.stdout is not None:
+        sys.stdout = _Prefixed(sys.stdout, _core.worker)
+    if sys.stderr is not None:
+        sys.stderr = _Prefixed(sys.stderr, _core.worker)
     sys.exit(_core._run(sys.argv, lambda: 1))

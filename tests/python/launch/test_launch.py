@@ -193,6 +193,19 @@ def test_workers_print(kind):
                   "    s.get_global_func('test.say')('hello')\n")
     for w in (0, 1):  # threads of one interpreter may mix their ends of lines
         assert done.stdout.count(f"worker {w} says hello") == 1
+    if kind == "process":
+        assert sorted(done.stdout.splitlines()) == ["[worker 1] worker 1 says hello", "worker 0 says hello"]
+
+
+def test_lines_of_workers_stay_whole(script):
+    text = ("import tutti\nwith tutti.ProcessSession(4) as s:\n    @s.define\n    def talk(n):\n        import sys\n        for i in range(n):\n"
+            "            print('a', i)\n            print('b', end='')\n            print()\n        sys.stdout.write('c\\nd\\n')\n        print('', end='')\n"
+            "        print('e', file=sys.stderr)\n    talk(200)\n")
+    done = run(sys.executable, script(text), timeout=30)
+    for w in (1, 2, 3):
+        mine = [line[len("[worker 1] "):] for line in done.stdout.splitlines() if line.startswith(f"[worker {w}] ")]
+        assert mine == [line for i in range(200) for line in (f"a {i}", "b")] + ["c", "d"]
+    assert sorted(done.stderr.splitlines()) == ["[worker 1] e", "[worker 2] e", "[worker 3] e", "e"]
 
 
 def test_an_entrypoint():

@@ -1,0 +1,48 @@
+"""examples/python, and the programs in the guides."""
+
+import os
+import re
+
+import pytest
+from test_launch import mpi
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+EXAMPLES = os.path.join(ROOT, "examples", "python")
+
+
+def test_digits(tmp_path):
+    import numpy as np
+
+    weights = []
+    for n in (1, 2, 3, 4):
+        out = mpi(n, "-m", "tutti", os.path.join(EXAMPLES, "digits.py"), "--weights", str(tmp_path / "w.npy")).stdout
+        assert float(re.search(r"accuracy ([\d.]+)", out)[1]) >= 0.95
+        weights.append(np.load(tmp_path / "w.npy"))
+    assert len(weights[0]) > 1000 and max(abs(w - weights[0]).max() for w in weights) < 1e-4
+
+
+@pytest.mark.parametrize("n, heads", [(1, 6), (2, 1), (3, 6), (4, 6), (8, 6)])
+def test_transformer(n, heads):
+    out = mpi(n, "-m", "tutti", os.path.join(EXAMPLES, "tensor_parallel_transformer.py"), str(heads), "7").stdout
+    assert f"{heads} heads on {n} workers" in out
+
+
+def snippets():
+    """Every program of a guide with what it prints: a ```python block, and a ```text block if one follows."""
+    for name in ("python.md", "from_disco.md", "from_mpi4py.md"):
+        with open(os.path.join(ROOT, "docs", name)) as guide:
+            found = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", guide.read(), re.M | re.S)
+        for i, (program, says) in enumerate(found):
+            yield pytest.param(program, says, id=f"{name}-{i + 1}")
+
+
+@pytest.mark.parametrize("program, says", snippets())
+def test_programs_in_the_guides(tmp_path, program, says):
+    """On two workers. `...` in what it says stands for anything."""
+    (tmp_path / "script.py").write_text(program)
+    if "from mpi4py" in program:  # the other side: run by the long suite
+        return
+    code = 1 if "Traceback" in says else 0
+    done = mpi(2, "-m", "tutti", "script.py", code=code, cwd=tmp_path)
+    said = re.sub(r"-{20,}\n.*?-{20,}\n", "", done.stdout + done.stderr, flags=re.S)  # mpirun's own words
+    assert re.fullmatch(re.escape(says).replace(re.escape("..."), ".*?"), said, re.S), said
