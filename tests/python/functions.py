@@ -166,3 +166,29 @@ def pid():
 @register
 def say(text):
     print(f"worker {worker.id()} says {text}")
+
+
+@register
+def echo(x):
+    return x
+
+
+@register
+def add_one(x):
+    return x.numpy() + 1
+
+
+@register
+def dot(a, b):
+    return a.numpy() @ b.numpy()
+
+
+@register
+def make_fetch(base):
+    arrays = {"a": 2, "b": 3}
+    return lambda name, rank: np.full(arrays[name], base * (1 + (name == "b")) + rank, "float32")
+
+
+@register
+def transform(rank, fetch):
+    return [fetch("a", rank), fetch("b", rank)]
