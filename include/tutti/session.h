@@ -129,6 +129,7 @@ class TUTTI_API Session {
   int num_nodes() const;
   const std::string& kind() const;  ///< "thread", "process" or "mpi"
   std::string ccl() const;          ///< what init_ccl was told; "auto" before
+  bool timed_out() const;           ///< the last wait was given up, at its limit or by an interrupt: a worker may be stuck
   Progress progress() const;        ///< any thread, also during a call of another
 
   /// An uninitialised array of this shape on every worker. device: default the worker's. worker0_only: on worker 0 only, with
@@ -152,7 +153,7 @@ class TUTTI_API Session {
   DModule load_vm_module(std::string_view path, std::optional<Device> device = {}, Where where = Where::current());
 
   /// Python's `import module_name` on every worker, whose functions are registered then. Workers of a program that is not Python's get
-  /// an interpreter: that of TUTTI_PYTHON, by default the one tutti was built for; it searches PYTHONPATH and the working directory.
+  /// an interpreter: that of TUTTI_PYTHON (of the version tutti was built for), by default the one it was built for; it searches PYTHONPATH and the working directory.
   void import_python_module(std::string_view module_name, Where where = Where::current());
 
   /// `ccl`: "mpi", "local" or "auto" (host memory). Device ids are ignored by these.

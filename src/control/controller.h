@@ -35,6 +35,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   const Layout& layout() const { return layout_; }
   const std::string& ccl() const { return ccl_; }
   void set_ccl(std::string_view ccl) { ccl_ = ccl; }
+  bool timed_out() const { return timed_out_.load(); }
   Progress progress();  ///< any thread
 
   DRef get_global_func(std::string_view name, Where where);

@@ -46,6 +46,7 @@ int Session::num_groups() const { return controller().layout().num_groups; }
 int Session::num_nodes() const { return controller().layout().num_nodes(); }
 const std::string& Session::kind() const { return controller().kind(); }
 std::string Session::ccl() const { return controller().ccl(); }
+bool Session::timed_out() const { return controller().timed_out(); }
 Progress Session::progress() const { return controller().progress(); }
 
 DPackedFunc Session::get_global_func(std::string_view name, Where where) {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 
@@ -12,14 +13,17 @@
 namespace tutti {
 namespace {
 
-interop::Interpreter the_interpreter;  // set before the first session
+std::atomic<const interop::Interpreter*> the_interpreter{nullptr};  // one that workers start comes while the controller may wait
 
 }  // namespace
 
-void interop::set_interpreter(const Interpreter& interpreter) { the_interpreter = interpreter; }
+void interop::set_interpreter(const Interpreter& interpreter) { the_interpreter.store(new Interpreter(interpreter)); }  // for good
 
-WithoutInterpreter::WithoutInterpreter() : take_(the_interpreter.take) {
-  if (the_interpreter.let_go) the_interpreter.let_go();
+WithoutInterpreter::WithoutInterpreter() : take_(nullptr) {
+  const auto* interpreter = the_interpreter.load(std::memory_order_acquire);
+  if (!interpreter || !interpreter->let_go) return;
+  take_ = interpreter->take;
+  interpreter->let_go();
 }
 WithoutInterpreter::~WithoutInterpreter() {
   if (take_) take_();
@@ -42,7 +46,7 @@ void start_python() {
 }
 
 void check_interrupted() {
-  if (the_interpreter.interrupted) the_interpreter.interrupted();
+  if (const auto* interpreter = the_interpreter.load(); interpreter && interpreter->interrupted) interpreter->interrupted();
 }
 
 }  // namespace tutti

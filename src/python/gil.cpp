@@ -36,25 +36,25 @@ WithGil::WithGil() {
   state_ = PyGILState_Ensure();
 }
 
-WhileWaiting::WhileWaiting(std::function<void()> function) : function_(std::move(function)) { while_waiting = &function_; }
-WhileWaiting::~WhileWaiting() { while_waiting = nullptr; }
+WhileWaiting::WhileWaiting(std::function<void()> function) : function_(std::move(function)), outer_(std::exchange(while_waiting, &function_)) {}
+WhileWaiting::~WhileWaiting() { while_waiting = outer_; }
 
-void set_interpreter_hooks() {
-  interop::set_interpreter({.let_go =
-                                [] {
-                                  if (waits++ == 0 && is_alive() && holds_gil()) let_go_of = PyEval_SaveThread();
-                                },
-                            .take =
-                                [] {
-                                  if (--waits == 0 && let_go_of) PyEval_RestoreThread(std::exchange(let_go_of, nullptr));
-                                },
-                            .interrupted =
-                                [] {
-                                  if (!is_alive()) return;
-                                  const WithGil gil;
-                                  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-                                  if (while_waiting) (*while_waiting)();
-                                }});
+void set_interpreter_hooks(bool with_signals) {
+  interop::Interpreter interpreter;
+  interpreter.let_go = [] {
+    if (waits++ == 0 && is_alive() && holds_gil()) let_go_of = PyEval_SaveThread();
+  };
+  interpreter.take = [] {
+    if (--waits == 0 && let_go_of) PyEval_RestoreThread(std::exchange(let_go_of, nullptr));
+  };
+  if (with_signals)
+    interpreter.interrupted = [] {
+      if (!is_alive()) return;
+      const WithGil gil;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (while_waiting) (*while_waiting)();
+    };
+  interop::set_interpreter(interpreter);
 }
 
 }  // namespace tutti::python

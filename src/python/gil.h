@@ -40,8 +40,9 @@ class WhileWaiting {
 
  private:
   std::function<void()> function_;
+  const std::function<void()>* outer_;
 };
 
-void set_interpreter_hooks();  ///< tutti/interop/embed.h
+void set_interpreter_hooks(bool with_signals);  ///< tutti/interop/embed.h; a program that is not Python's keeps its signals
 
 }  // namespace tutti::python

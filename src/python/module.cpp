@@ -12,5 +12,5 @@ PYBIND11_MODULE(_core, module) {
   bind_refs(module);
   bind_session(module);
   bind_worker(module);
-  if (!PySys_GetObject("tutti_embedded")) set_interpreter_hooks();  // else the controller is not Python's
+  set_interpreter_hooks(PySys_GetObject("tutti_embedded") == nullptr);
 }

@@ -1,7 +1,9 @@
 #include "python/object.h"
 
 #include <fmt/format.h>
+#include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "python/gil.h"
@@ -96,8 +98,10 @@ Value to_value(py::handle object) {
     }
     if (py::isinstance(object, numpy.attr("dtype"))) return to_dtype(object);
     if (py::isinstance(object, numpy.attr("ndarray"))) {
-      if (object.attr("flags").attr("writeable").cast<bool>()) return to_tensor(object);
-      return to_tensor(object.attr("copy")());  // what lies in a register may be written
+      const auto strides = object.attr("strides").cast<std::vector<py::ssize_t>>();
+      const bool runs_backwards = std::ranges::any_of(strides, [](py::ssize_t stride) { return stride < 0; });
+      if (!runs_backwards && object.attr("flags").attr("writeable").cast<bool>()) return to_tensor(object);
+      return to_tensor(object.attr("copy")("C"));  // what lies in a register may be written
     }
   }
   if (PyLong_Check(o)) return to_int(object);
@@ -219,7 +223,10 @@ void throw_python_error() {
   const auto exception = py::reinterpret_steal<py::object>(value);
   Py_XDECREF(type);
   Py_XDECREF(trace);
-  if (std::exception_ptr original = original_of(exception)) std::rethrow_exception(original);  // it came from tutti, and went through
+  if (std::exception_ptr original = original_of(exception)) try {  // it came from tutti, and went through
+      std::rethrow_exception(original);
+    } catch (const UsageError&) {  // its line in Python is what helps
+    }
   std::string message, traceback;
   try {
     message = py::str(exception).cast<std::string>();

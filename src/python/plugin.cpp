@@ -1,6 +1,7 @@
 // libtutti_python.so: Python in the workers of a program that is not Python's. The library loads it when import_python_module asks.
 #include <Python.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -35,6 +36,11 @@ std::string package_folder() {
 
 std::string initialize() {
   const char* given = std::getenv("TUTTI_PYTHON");
+  if (given && access(given, X_OK) != 0) return std::string("TUTTI_PYTHON=") + given + " is no program";
+  PyPreConfig before;  // the program's locale and environment are its own
+  PyPreConfig_InitIsolatedConfig(&before);
+  before.isolated = 0, before.use_environment = 1, before.utf8_mode = 1;
+  if (PyStatus_Exception(Py_PreInitialize(&before)) != 0) return "it can't be pre-initialised";
   PyConfig config;
   PyConfig_InitPythonConfig(&config);
   config.install_signal_handlers = 0;  // the program's are its own
@@ -65,7 +71,9 @@ std::string initialize() {
 /// Empty: Python is there, and the package tutti imported. Not at the same time from two threads.
 extern "C" TUTTI_API const char* tutti_start_python() {
   static std::string error;
-  if (!Py_IsInitialized() && !(error = initialize()).empty()) return error.c_str();
+  static bool is_broken = false;  // for good: what has begun can't be begun again
+  if (is_broken) return error.c_str();
+  if (!Py_IsInitialized() && (is_broken = !(error = initialize()).empty())) return error.c_str();
   const PyGILState_STATE state = PyGILState_Ensure();
   PyObject* module = PyImport_ImportModule("tutti");
   error = module ? "" : python_error();

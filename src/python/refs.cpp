@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 
 #include "python/gil.h"
 #include "python/object.h"
@@ -72,7 +73,10 @@ PyObject* new_function(PyTypeObject* type, PyObject* args, PyObject* named) try 
   return nullptr;
 }
 
+int initialize(PyObject* /*self*/, PyObject* /*args*/, PyObject* /*named*/) { return 0; }  // all is done; subclasses hand on what they like
+
 std::string describe(const py::object& self) {
+  if (!as_ref(self)) throw py::type_error("no handle of a session");
   const Ref& ref = *as_ref(self);
   const auto type = py::type::handle_of(self).attr("__name__").cast<std::string>();
   if (!ref.dref) return fmt::format("{}(empty)", type);
@@ -92,8 +96,10 @@ PyTypeObject* make_type(py::module_& module, const char* name, const char* doc, 
                                   {}};
   std::array slots{PyType_Slot{Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)}, PyType_Slot{Py_tp_members, members},
                    PyType_Slot{Py_tp_doc, const_cast<char*>(doc)},
+                   // of functions only:
                    make_new ? PyType_Slot{Py_tp_new, reinterpret_cast<void*>(make_new)} : PyType_Slot{0, nullptr},
-                   PyType_Slot{Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)}, PyType_Slot{0, nullptr}};
+                   PyType_Slot{Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
+                   PyType_Slot{Py_tp_init, reinterpret_cast<void*>(&initialize)}, PyType_Slot{0, nullptr}};
   const unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | (make_new ? Py_TPFLAGS_HAVE_VECTORCALL : Py_TPFLAGS_DISALLOW_INSTANTIATION);
   const std::string full = std::string("tutti._core.") + name;
   PyType_Spec spec{full.c_str(), sizeof(RefObject), 0, flags, slots.data()};
@@ -160,12 +166,20 @@ void bind_refs(py::module_& module) {
   method(module_type, "__getitem__",
          [](const Ref& self, const std::string& name) { return to_function_ref({DModule(self.dref)[LocatedValue(name, here())], self.about}); },
          "name"_a, "The function of that name; a missing one is an error of the next call that waits.");
-  const auto functions = [](const Ref& self) {
-    const Where where = here();
-    return without_gil([&] { return DModule(self.dref).functions({}, where); });
-  };
-  method(module_type, "functions", functions, "Names of the library's functions, as worker 0 has it. Waits for it.");
-  method(module_type, "_ipython_key_completions_", functions, "For module['<tab>.");
+  // A completion must not wait, nor take errors that the next call is to raise: it knows what functions() has said.
+  using Names = std::map<std::pair<std::shared_ptr<const About>, int64_t>, std::vector<std::string>>;
+  static auto& known = *new Names;  // with the lock
+  const auto key = [](const Ref& self) { return std::pair(self.about, std::get<RegisterRef>(Value(self.dref).data()).id); };
+  method(module_type, "functions",
+         [key](const Ref& self) {
+           const Where where = here();
+           return known[key(self)] = without_gil([&] { return DModule(self.dref).functions({}, where); });
+         },
+         "Names of the library's functions, as worker 0 has it. Waits for it; module['<Tab> completes them from then on.");
+  method(module_type, "_ipython_key_completions_", [key](const Ref& self) {
+    const auto found = known.find(key(self));
+    return found == known.end() ? std::vector<std::string>() : found->second;
+  });
 }
 
 }  // namespace tutti::python

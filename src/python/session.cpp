@@ -34,8 +34,23 @@ class PySession {
       parked().push_back(*std::exchange(session_, std::nullopt));
       return;
     }
-    const WithoutGil without_gil;  // workers may need the lock to end
-    session_.reset();
+    std::string failure;
+    if (session_ && !session_->timed_out()) try {
+        const WithoutGil without_gil;  // workers may need the lock to end
+        session_->shutdown();
+      } catch (const RemoteError& error) {
+        failure = error.what();
+      } catch (...) {  // Ctrl-C, lost workers: what follows says so
+      }
+    if (!failure.empty()) {
+      all_is_well() = false;
+      py::module_::import("tutti._errors").attr("log")("unreported failure of a session that went out of scope: " + failure);
+    }
+    end();
+  }
+  static bool& all_is_well() {  ///< nobody has missed an error; with the lock
+    static bool well = true;
+    return well;
   }
   static void close_parked() {
     auto closing = std::exchange(parked(), {});
@@ -45,8 +60,17 @@ class PySession {
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
 
-  Session& session() { return *session_; }
-  const Session& session() const { return *session_; }
+  Session& session() {
+    if (!session_) throw UsageError("the session has ended with the interpreter");
+    return *session_;
+  }
+  const Session& session() const { return const_cast<PySession*>(this)->session(); }
+  /// Workers that a wait has been given up for get a moment, as in C++; else as long as they take.
+  Timeout patience() { return session().timed_out() ? Timeout(std::chrono::seconds(1)) : Timeout(); }
+  void end() {
+    const WithoutGil without_gil;
+    session_.reset();
+  }
   const About& about() const { return *about_; }
   Ref ref(DRef made) const { return {std::move(made), about_}; }
 
@@ -301,7 +325,8 @@ void bind_session(py::module_& module) {
            [](PySession& s, const py::object& type, const py::object&, const py::object&) {
              const Where where = here();
              try {
-               without_gil([&] { s.session().shutdown({}, where); });
+               const Timeout patience = type.is_none() ? Timeout() : s.patience();
+               without_gil([&] { s.session().shutdown(patience, where); });
              } catch (const Error& error) {
                if (type.is_none()) throw;
                py::module_::import("tutti._errors").attr("log")(fmt::format("shutdown while another exception is under way: {}", error.what()));
@@ -338,19 +363,21 @@ void bind_session(py::module_& module) {
 
   static const pid_t owner = getpid();
   module.def("_end", [] {  // before the interpreter ends
-    if (getpid() != owner) return;  // a fork of the process that this is about
-    std::vector<Session> sessions;
-    for (PySession* s : PySession::live()) sessions.push_back(s->session());
-    for (Session& s : sessions) try {
-        without_gil([&] { s.shutdown(); });
+    bool& all_is_well = PySession::all_is_well();
+    if (getpid() != owner) return true;  // a fork of the process that this is about
+    for (PySession* s : std::vector<PySession*>(PySession::live().begin(), PySession::live().end())) try {
+        const Timeout patience = s->patience();
+        without_gil([&] { s->session().shutdown(patience); });
       } catch (const std::exception& error) {  // also Ctrl-C
+        all_is_well = false;
         py::module_::import("tutti._errors").attr("log")(fmt::format("end of a session that was not shut down: {}", error.what()));
+        if (s->session().timed_out()) s->end();  // a stuck worker: ends the process, or the job
       }
     PySession::close_parked();
-    without_gil([&] { sessions.clear(); });
-    if (job_is != JobIs::kOurs) return;
+    if (job_is != JobIs::kOurs) return all_is_well;
     job_is = JobIs::kOver;
-    without_gil([] { interop::end_job(0); });
+    without_gil([&] { interop::end_job(all_is_well ? 0 : 1); });
+    return all_is_well;
   });
   module.def("_run", [](std::vector<std::string> argv, const py::object& controller) {
     std::vector<char*> raw = pointers(argv);

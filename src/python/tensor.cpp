@@ -58,6 +58,13 @@ Tensor from_dlpack(py::handle object) {
                       {t.device.device_type, t.device.device_id});
 }
 
+/// pybind11 looks numpy up inside a C++ static: whoever waited for that with Python's lock, while numpy is imported without it, would
+/// wait for ever. Imported before, it is there.
+bool is_array(py::handle object) {
+  py::module_::import("numpy");
+  return py::isinstance<py::array>(object);
+}
+
 Tensor from_array(const py::array& array, bool must_write) {
   const py::dtype dtype = array.dtype();
   const auto name = py::str(dtype.attr("name")).cast<std::string>();
@@ -106,14 +113,14 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
 
 Tensor to_tensor(py::handle object, bool must_write) {
   if (py::isinstance<Tensor>(object)) return object.cast<Tensor>();
-  if (py::isinstance<py::array>(object)) return from_array(py::reinterpret_borrow<py::array>(object), must_write);
+  if (is_array(object)) return from_array(py::reinterpret_borrow<py::array>(object), must_write);
   if (py::hasattr(object, "__dlpack__")) return from_dlpack(object);
   if (!must_write) return from_array(py::module_::import("numpy").attr("asarray")(object).cast<py::array>(), false);
   throw UsageError(fmt::format("expected an array to write into, got {}", std::string(py::str(py::type::handle_of(object)))));
 }
 
 Tensor to_contiguous_tensor(py::handle object) {
-  if (!py::isinstance<py::array>(object)) return to_tensor(object).contiguous();
+  if (!is_array(object)) return to_tensor(object).contiguous();
   return to_tensor(py::module_::import("numpy").attr("asarray")(object, py::arg("order") = "C"));  // any strides, also negative ones
 }
 
@@ -121,6 +128,7 @@ py::object to_numpy(const py::object& self) {
   const auto tensor = self.cast<Tensor>();
   check_host(tensor, "numpy()");
   const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(tensor.dtype())).cast<py::dtype>();
+  py::module_::import("numpy");  // as above
   return py::array(dtype, std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor), tensor.data(), self);
 }
 

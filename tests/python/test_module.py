@@ -9,7 +9,9 @@ LIBRARY = os.path.join(os.environ["TUTTI_TEST_MODULES"], "%s.so")
 def test_functions_of_a_library(session):
     module = session.load_vm_module(LIBRARY % "rows")
     assert repr(module).startswith("DModule(reg=")
-    assert module.functions() == sorted(module.functions()) and "echo" in module.functions() and module._ipython_key_completions_() == module.functions()
+    assert module.functions() == sorted(module.functions()) and "echo" in module.functions()
+    assert module._ipython_key_completions_() == module.functions()
+    assert session.load_vm_module(LIBRARY % "stateful")._ipython_key_completions_() == []
     echo = module["echo"]
     for value in (1, 2.5, "text", b"bytes", None):
         assert echo(value).debug_get_from_remote(session.num_workers - 1) == value

@@ -43,6 +43,8 @@ def test_handles_are_plain_objects(session):
     class Mine(tutti.DPackedFunc):
         pass
 
+    with pytest.raises(TypeError):
+        tutti.DRef.__repr__(5)
     assert Mine(add)(3, 4).debug_get_from_remote(WORKERS - 1) == 7 and repr(Mine(add)).startswith("Mine(reg=")
 
 

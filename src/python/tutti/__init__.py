@@ -72,7 +72,7 @@ def register_global_func(name, f=None, override=False):
     Sessions call it on the workers whose processes have run this: those of a ThreadedSession, or, when it stands in a module that
     `session.import_python_module` names, all.
 
-    >>> @tutti.register_global_func("app.add")
+    >>> @tutti.register_global_func("app.add", override=True)  # worker 0 has it twice, if the script imports itself as a module
     ... def add(a, b):
     ...     return a + b
 

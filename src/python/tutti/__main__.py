@@ -66,9 +66,9 @@ def _controller(run):
     except BaseException as error:
         _print_traceback(error)
         code = 1
-    _core._end()
+    all_is_well = _core._end()
     sys.stdout.flush()
-    return code
+    return code or (0 if all_is_well else 1)
 
 
 def main():

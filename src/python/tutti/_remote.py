@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 import sys
-import textwrap
 import types
 
 from ._core import DPackedFunc, _register_global_func
@@ -40,7 +39,8 @@ def _source_of(function):
         raise UsageError(f"define: {function.__qualname__} uses {', '.join(missing)} of its module, which workers do not have; pass them as arguments, or install "
                          "cloudpickle")
     try:
-        definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        source = inspect.getsource(function)
+        definition = ast.parse("if 1:\n" + source).body[0].body[0] if source[0].isspace() else ast.parse(source).body[0]
     except OSError as error:
         raise UsageError(f"define: the source of {function.__qualname__} can't be had ({error}); install cloudpickle") from None
     arguments = definition.args

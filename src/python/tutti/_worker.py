@@ -25,7 +25,12 @@ class _Prefixed:
 
     def __init__(self, stream, worker):
         stream.reconfigure(line_buffering=True, write_through=False)  # the process ends when its controller does, without a last flush
-        self._stream, self._worker, self._at_start, self._lock = stream, worker, True, threading.Lock()
+        self._stream, self._worker, self._at_start = stream, worker, True
+        self._new_lock()
+        os.register_at_fork(after_in_child=self._new_lock)
+
+    def _new_lock(self):
+        self._lock = threading.RLock()  # a signal handler may print while its thread does
 
     def write(self, text):
         with self._lock:

@@ -81,7 +81,7 @@ def test_modules_beside_the_script(script, tmp_path):
     "ending, code, said",
     [("sys.exit(3)", 3, ""), ("sys.exit()", 0, ""), ("sys.exit('no more')", 1, "no more\n"), ("raise SystemExit(True)", 1, ""),
      ("1 / 0", 1, "ZeroDivisionError: division by zero"), ("session.get_global_func('test.fail')(1); session.sync_all()", 1, "KeyError"),
-     ("session.get_global_func('test.fail')(1)", 0, "KeyError"), ("session.shutdown(); session.sync_all()", 1, "shut down")])
+     ("session.get_global_func('test.fail')(1)", 1, "KeyError"), ("session.shutdown(); session.sync_all()", 1, "shut down")])
 def test_how_a_script_ends(script, ending, code, said):
     done = mpi(2, "-m", "tutti", script(SCRIPT + ending + "\n"), code=code, timeout=30)
     assert done.stdout.startswith("2 [2. 2. 2.]") and said in done.stderr
@@ -238,3 +238,37 @@ def test_no_session_above_rank_0_of_a_job():
 def test_the_benchmark():
     rows = json.loads(mpi(2, "-m", "tutti", "-m", "tutti.bench", "--repeats", "1", "--format", "json").stdout)["rows"]
     assert len(rows) == 7 and all(row["value"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("begin", ["session = tutti.Session()", "session = tutti.ProcessSession(2)", "session = tutti.ThreadedSession(2)"])
+@pytest.mark.parametrize("inside", [True, False], ids=["with", "plain"])
+def test_a_stuck_worker_at_the_end(script, begin, inside):
+    """The def makes a cycle of the script's globals: the session lives until the interpreter ends."""
+    text = (f"import tutti\ndef helper(): pass\n{begin}\n@session.define\ndef stuck():\n    import time\n    time.sleep(1000)\n"
+            f"{'with session: ' if inside else ''}stuck(); session.sync_all(timeout=0.5)\n")
+    launch = [MPIRUN, "-n", "2", sys.executable, "-m", "tutti"] if "Session()" in begin else [sys.executable]
+    begun = time.monotonic()
+    done = subprocess.run([*launch, script(text)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, env=ENVIRONMENT)
+    assert done.returncode == 124 and "has waited 0." in done.stderr and time.monotonic() - begun < 20, done
+
+
+@pytest.mark.parametrize("more", ["", "def helper(): pass\n"])
+def test_failures_that_nobody_looked_at_fail_the_job(script, more):
+    done = mpi(2, "-m", "tutti", script("import tutti\ns = tutti.Session()\ns.get_global_func('nobody')\n" + more), code=1)
+    assert "no function 'nobody'" in done.stderr
+
+
+def test_where_a_worker_function_went_wrong(script, tmp_path):
+    (tmp_path / "broken.py").write_text("def load():\n    return {}['missing']\nload()\n")
+    text = ("import tutti\nwith tutti.ThreadedSession(2) as s:\n    s.import_python_module('broken')\n    try:\n        s.sync_all()\n    except tutti.RemoteError as e:\n"
+            "        print('in load' in e.failures[0].traceback, 'broken.py' in e.failures[0].traceback)\n"
+            "    @s.define\n    def wrong():\n        import numpy as np\n        from tutti import worker\n        worker.world().allreduce(np.ones(3), np.zeros(4))\n"
+            "    wrong()\n    try:\n        s.sync_all()\n    except tutti.RemoteError as e:\n        print(e.failures[0].kind, 'in wrong' in e.failures[0].traceback)\n")
+    assert run(sys.executable, script(text)).stdout == "True True\ntutti.UsageError True\n"
+
+
+def test_the_first_use_of_numpy_by_several_workers(script):
+    text = ("import tutti\nfor _ in range(1):\n    with tutti.ThreadedSession(4) as s:\n        @s.define\n        def make():\n            import tutti\n"
+            "            return tutti.tensor([1.0])\n        x = make()\n        print(x.debug_get_from_remote(3).shape)\n")
+    for _ in range(3):
+        assert run(sys.executable, script(text), timeout=20).stdout == "Shape(1,)\n"
