@@ -446,7 +446,8 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
                     .message = error ? error->what() : "an exception that is not a std::exception",
                     .function = function_name(),
                     .traceback = traceback};
-  if (report.failure.function.starts_with("runtime.disco.") && !report.failure.function.ends_with("import_python_module")) report.failure.traceback.clear();  // of our own insides
+  const std::string& ran = report.failure.function;
+  if (ran.starts_with("runtime.disco.") && !ran.ends_with("import_python_module")) report.failure.traceback.clear();  // of our own insides
   log(LogLevel::kDebug, "worker {} failed at command {}: {}", id_, command_.seq, report.failure.message);
   reply(report);
 }

@@ -39,13 +39,13 @@ class PySession {
         const WithoutGil without_gil;  // workers may need the lock to end
         session_->shutdown();
       } catch (const RemoteError& error) {
+        all_is_well() = false;
         failure = error.what();
-      } catch (...) {  // Ctrl-C, lost workers: what follows says so
+      } catch (const TransportError& error) {  // may have been raised before
+        failure = error.what();
+      } catch (...) {  // Ctrl-C; a fork of the process that this is about
       }
-    if (!failure.empty()) {
-      all_is_well() = false;
-      py::module_::import("tutti._errors").attr("log")("unreported failure of a session that went out of scope: " + failure);
-    }
+    if (!failure.empty()) py::module_::import("tutti._errors").attr("log")("unreported failure of a session that went out of scope: " + failure);
     end();
   }
   static bool& all_is_well() {  ///< nobody has missed an error; with the lock
@@ -64,7 +64,6 @@ class PySession {
     if (!session_) throw UsageError("the session has ended with the interpreter");
     return *session_;
   }
-  const Session& session() const { return const_cast<PySession*>(this)->session(); }
   /// Workers that a wait has been given up for get a moment, as in C++; else as long as they take.
   Timeout patience() { return session().timed_out() ? Timeout(std::chrono::seconds(1)) : Timeout(); }
   void end() {
@@ -140,7 +139,7 @@ void sync_all(PySession& s, std::optional<double> timeout, bool progress) {
   bar.attr("close")();
 }
 
-py::tuple progress(const PySession& self) {
+py::tuple progress(PySession& self) {
   const Progress now = without_gil([&] { return self.session().progress(); });
   py::list workers;
   for (const auto& w : now.workers) workers.append(py::make_tuple(w.id, w.host, w.pid, w.finished, w.doing, w.seconds));
@@ -369,7 +368,7 @@ void bind_session(py::module_& module) {
         const Timeout patience = s->patience();
         without_gil([&] { s->session().shutdown(patience); });
       } catch (const std::exception& error) {  // also Ctrl-C
-        all_is_well = false;
+        if (dynamic_cast<const TransportError*>(&error) == nullptr) all_is_well = false;  // that one may have been raised before
         py::module_::import("tutti._errors").attr("log")(fmt::format("end of a session that was not shut down: {}", error.what()));
         if (s->session().timed_out()) s->end();  // a stuck worker: ends the process, or the job
       }

@@ -37,6 +37,8 @@ def test_handles_are_plain_objects(session):
     with pytest.raises(TypeError):
         tutti.DPackedFunc(3)
     assert tutti.DPackedFunc(session.call_packed(session.get_global_func("test.make_closure"), 3), session=session)(5).debug_get_from_remote(0) == 15
+    echo = session.get_global_func("test.echo")
+    assert echo(np.arange(3)[::-1]).debug_get_from_remote(0).numpy().tolist() == [2, 1, 0]
     many = session.get_global_func("test.count_arguments")
     assert [many(*range(n)).debug_get_from_remote(0) for n in (0, 4, 5, 40)] == [0, 4, 5, 40]
 
