@@ -87,7 +87,7 @@ void register_function(Function function, bool override_existing) {
   auto [it, is_new] = r.functions.try_emplace(function.name(), function);
   if (is_new) return;
   if (!override_existing)
-    throw UsageError(fmt::format("function '{}' is already registered; pass override_existing to replace it",
+    throw UsageError(fmt::format("function '{}' is already registered; override it to replace it (C++: override_existing, Python: override=True)",
                                  function.name()));
   std::swap(it->second, function);  // the old one goes without the lock: its end may be anybody's code
 }
@@ -112,8 +112,8 @@ Function get_global_func(std::string_view name) {
     if ((!tail.empty() && known.ends_with(tail)) || known.substr(0, 5) == name.substr(0, 5)) near.push_back(known);
   std::ranges::stable_sort(near, {}, [&](const std::string& known) { return edits(known, name); });
   near.resize(std::min<size_t>(near.size(), 5));
-  throw UsageError(near.empty() ? fmt::format("no function '{}' is registered; register_global_func it in the program "
-                                              "that every rank runs", name)
+  throw UsageError(near.empty() ? fmt::format("no function '{}' is registered; register_global_func it in the program that every rank runs, or in a "
+                                              "module that load_vm_module or import_python_module loads", name)
                                 : fmt::format("no function '{}' is registered; near it: {}", name, fmt::join(near, ", ")));
 }
 

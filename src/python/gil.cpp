@@ -29,11 +29,14 @@ bool holds_gil() {
 
 WithGil::WithGil() {
   if (!PyGILState_GetThisThreadState()) {
-    PyGILState_Ensure();
+    or_stay(PyGILState_Ensure);
     kept_state.kept = true;
     PyEval_SaveThread();
   }
-  state_ = PyGILState_Ensure();
+  state_ = or_stay(PyGILState_Ensure);
+}
+WithoutGil::~WithoutGil() {
+  or_stay([&] { PyEval_RestoreThread(state_); });
 }
 
 WhileWaiting::WhileWaiting(std::function<void()> function) : function_(std::move(function)), outer_(std::exchange(while_waiting, &function_)) {}
@@ -45,7 +48,7 @@ void set_interpreter_hooks(bool with_signals) {
     if (waits++ == 0 && is_alive() && holds_gil()) let_go_of = PyEval_SaveThread();
   };
   interpreter.take = [] {
-    if (--waits == 0 && let_go_of) PyEval_RestoreThread(std::exchange(let_go_of, nullptr));
+    if (--waits == 0 && let_go_of) or_stay([] { PyEval_RestoreThread(std::exchange(let_go_of, nullptr)); });
   };
   if (with_signals)
     interpreter.interrupted = [] {

@@ -1,7 +1,9 @@
 // The interpreter's lock, for threads that Python knows nothing of.
 #pragma once
 
+#include <cxxabi.h>
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 namespace tutti::python {
 
@@ -9,6 +11,17 @@ namespace py = pybind11;
 
 /// Whether the interpreter can be used. Not once it ends: what is left of its objects then stays.
 inline bool is_alive() { return Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0; }
+
+/// `f` takes the lock. An interpreter that ends unwinds the threads that ask for it, which C++ can't have: they stay until the process is
+/// gone.
+template <class F>
+auto or_stay(F f) {
+  try {
+    return f();
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
 
 /// Holds the lock. A thread's first one makes its Python state, which stays until the thread ends.
 class WithGil {
@@ -23,7 +36,16 @@ class WithGil {
 };
 
 /// Lets go of the lock, as long as this lives; of a thread that holds it.
-using WithoutGil = py::gil_scoped_release;
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 template <class F>
 auto without_gil(F&& f) {
   const WithoutGil released;

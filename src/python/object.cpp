@@ -28,6 +28,13 @@ bool is_of(py::handle object, const char* type) {
 
 bool is_numpy(py::handle object) { return std::strncmp(Py_TYPE(object.ptr())->tp_name, "numpy.", 6) == 0; }
 
+/// A str as UTF-8, whatever it holds.
+std::string said(py::handle object) {
+  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(object.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes) throw py::error_already_set();
+  return bytes;
+}
+
 int64_t to_int(py::handle object) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
@@ -63,6 +70,13 @@ std::shared_ptr<PyObject> keep(py::handle object) {
           }};
 }
 
+std::string to_utf8(py::handle str) {
+  Py_ssize_t size = 0;
+  if (const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size)) return {text, static_cast<size_t>(size)};
+  PyErr_Clear();
+  throw UsageError(fmt::format("the str '{}' holds surrogates, which UTF-8 can't carry; send text.encode('utf-8', 'surrogatepass')", said(str)));
+}
+
 Value to_value(py::handle object) {
   PyObject* o = object.ptr();
   if (PyLong_CheckExact(o)) return to_int(object);
@@ -72,8 +86,8 @@ Value to_value(py::handle object) {
   if (const Ref* ref = as_ref(object)) return ref->dref;
   if (py::isinstance<Tensor>(object)) return object.cast<Tensor>();
   if (PyUnicode_Check(o)) {
-    if (is_of(object, "DataType")) return parse_dtype(object.cast<std::string>());
-    return object.cast<std::string>();
+    if (is_of(object, "DataType")) return parse_dtype(to_utf8(object));
+    return to_utf8(object);
   }
   if (PyBytes_Check(o) || PyByteArray_Check(o)) {
     const auto text = PyBytes_Check(o) ? std::string_view(PyBytes_AS_STRING(o), static_cast<size_t>(PyBytes_GET_SIZE(o)))
@@ -144,17 +158,17 @@ py::object to_python(const Value& value) {
 }
 
 DType to_dtype(py::handle object) {
-  if (PyUnicode_Check(object.ptr())) return parse_dtype(object.cast<std::string>());
+  if (PyUnicode_Check(object.ptr())) return parse_dtype(to_utf8(object));
   if (py::hasattr(object, "name")) return parse_dtype(py::str(object.attr("name")).cast<std::string>());  // np.dtype
   return parse_dtype(py::str(py::module_::import("numpy").attr("dtype")(object).attr("name")).cast<std::string>());
 }
 
 Shape to_shape(py::handle object) {
-  if (PyIndex_Check(object.ptr())) return {to_int(py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr())))};
+  if (PyIndex_Check(object.ptr()) && !PySequence_Check(object.ptr())) return {to_int(py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr())))};  // an array is both
   if (!PySequence_Check(object.ptr()) || PyUnicode_Check(object.ptr()))
     throw UsageError(fmt::format("a shape is a sequence of ints, got {}", type_name(object)));
   Shape shape;
-  for (py::handle extent : py::reinterpret_borrow<py::sequence>(object)) {
+  for (const py::object extent : py::reinterpret_borrow<py::sequence>(object)) {  // owned: an array makes its items as it is asked
     if (!PyIndex_Check(extent.ptr())) throw UsageError(fmt::format("a shape holds ints, got {}", type_name(extent)));
     shape.push_back(to_int(py::reinterpret_steal<py::object>(PyNumber_Index(extent.ptr()))));
   }
@@ -191,7 +205,7 @@ Function to_function(std::string name, py::handle callable, Function::Options op
             held.push_back(to_python(arg));
             raw.push_back(held.back().ptr());
           }
-          const auto result = py::reinterpret_steal<py::object>(PyObject_Vectorcall(kept.get(), raw.data(), raw.size(), nullptr));
+          const auto result = py::reinterpret_steal<py::object>(or_stay([&] { return PyObject_Vectorcall(kept.get(), raw.data(), raw.size(), nullptr); }));
           if (!result) throw_python_error();
           return to_value(result);
         } catch (py::error_already_set& error) {  // of a conversion
@@ -229,8 +243,8 @@ void throw_python_error() {
     }
   std::string message, traceback;
   try {
-    message = py::str(exception).cast<std::string>();
-    traceback = py::module_::import("tutti._errors").attr("traceback_of")(exception).cast<std::string>();
+    message = said(py::str(exception));
+    traceback = said(py::module_::import("tutti._errors").attr("traceback_of")(exception));
   } catch (const py::error_already_set& error) {
     message = "(its message can't be had)";
   }

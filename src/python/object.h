@@ -21,6 +21,7 @@ std::shared_ptr<PyObject> keep(py::handle object);
 Value to_value(py::handle object);
 py::object to_python(const Value& value);
 
+std::string to_utf8(py::handle str);  ///< @throws UsageError  it has surrogates, which UTF-8 can't carry
 DType to_dtype(py::handle object);  ///< "float32", np.float32, np.dtype, DataType.  @throws UsageError
 Shape to_shape(py::handle object);  ///< an int or a sequence of ints.  @throws UsageError
 Device to_device(py::handle object);

@@ -19,6 +19,9 @@ class PySession {
  public:
   template <class Make>
   explicit PySession(Make make) {
+    if (worker::active())
+      throw UsageError("a worker function can't make a session, the controller can have several; a script that workers import makes its own below "
+                       "`if __name__ == \"__main__\":`");
     close_parked();
     {
       const WithoutGil without_gil;
@@ -313,6 +316,17 @@ void bind_session(py::module_& module) {
            "src"_a, "dst"_a, "in_group"_a = true, "dst = the parts of everyone's src meant for this rank, by sender. Returns dst.")
       .def("barrier", [](PySession& s, bool in_group) { s.session().barrier(in_group, here()); }, "in_group"_a = false,
            "No worker goes on before all have come here. The controller does not wait: sync_all.")
+      .def("on_preemption",
+           [](PySession& s, const py::object& hook) {
+             s.session().on_preemption([kept = keep(hook)] {
+               const WithGil gil;
+               if (!py::reinterpret_steal<py::object>(PyObject_CallNoArgs(kept.get()))) throw py::error_already_set();
+             });
+           },
+           "hook"_a,
+           "For jobs that may have to make room: after SIGUSR1 (or what TUTTI_PREEMPT_SIGNAL names) the session's next call runs hook() first, which\n"
+           "may use the session to save what it wants. Then the session is shut down, and the call raises Preempted (exit code 75 if nobody\n"
+           "catches it). What hook raises leaves the call instead, and the session lives on.")
       .def("shutdown",
            [](PySession& s, std::optional<double> timeout) {
              const Where where = here();

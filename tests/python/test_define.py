@@ -68,6 +68,15 @@ def test_an_error_in_it(session, monkeypatch):
     def fails(x):
         return x / 0
 
+    line = fails.__code__.co_firstlineno + 1
     session.define(fails)(1)
-    with pytest.raises(tutti.RemoteError, match="ZeroDivisionError"):
+    with pytest.raises(tutti.RemoteError, match="ZeroDivisionError") as caught:
         session.sync_all()
+    assert f'File "{__file__}", line {line}, in fails\n    return x / 0' in caught.value.failures[0].traceback
+
+
+def test_what_can_t_be_shipped(session):
+    held = session.get_global_func("tutti.echo")(1)
+    with pytest.raises(ValueError, match="pass DRefs as arguments"):
+        session.define(lambda: held)
+    session.sync_all()

@@ -75,6 +75,33 @@ def test_missing_functions_and_modules(session):
         session.sync_all()
 
 
+def test_what_a_broken_module_says(session, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "makes_a_session.py").write_text("import tutti\ntutti.ThreadedSession(1)\n")
+    session.import_python_module("makes_a_session")
+    with pytest.raises(tutti.RemoteError, match="__main__") as caught:
+        session.sync_all()
+    assert caught.value.failures[0].traceback.startswith('  File "' + str(tmp_path)), "frames of importlib and tutti are shown"
+
+
+def test_notes_groups_and_odd_messages(session):
+    @session.define
+    def fail(how):
+        if how == "note":
+            error = ValueError("a")
+            error.add_note("look here")
+            raise error
+        if how == "group":
+            raise ExceptionGroup("both", [ValueError("first"), TypeError("second")])
+        raise ValueError("a surrogate \ud800")
+
+    for how, said in (("note", "look here"), ("group", "TypeError: second"), ("text", "a surrogate .ud800")):
+        fail(how)
+        with pytest.raises(tutti.RemoteError, match=said) as caught:
+            session.sync_all()
+        assert caught.value.workers == list(range(WORKERS)) and "in fail" in caught.value.failures[0].traceback
+
+
 def test_worker_functions_make_no_sessions(session):
     session.get_global_func("test.use_a_session")()
     with pytest.raises(tutti.RemoteError, match="worker function can't"):

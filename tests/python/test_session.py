@@ -39,6 +39,10 @@ def test_handles_are_plain_objects(session):
     assert tutti.DPackedFunc(session.call_packed(session.get_global_func("test.make_closure"), 3), session=session)(5).debug_get_from_remote(0) == 15
     echo = session.get_global_func("test.echo")
     assert echo(np.arange(3)[::-1]).debug_get_from_remote(0).numpy().tolist() == [2, 1, 0]
+    for array in (np.array([2, 3]), (2, 3), tutti.Shape(2, 3)):
+        assert session.empty(array, "float32").debug_get_from_remote(0).shape == (2, 3)
+    with pytest.raises(ValueError, match="surrogates"):
+        echo("\ud800")
     many = session.get_global_func("test.count_arguments")
     assert [many(*range(n)).debug_get_from_remote(0) for n in (0, 4, 5, 40)] == [0, 4, 5, 40]
 

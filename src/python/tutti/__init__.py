@@ -20,6 +20,7 @@ import threading as _threading  # noqa: F401  takes the thread that imports it f
 
 from . import _errors
 
+_errors.check_interpreter()
 try:
     from . import _core
 except ImportError as _error:

@@ -14,6 +14,7 @@ import traceback
 import types
 
 from . import _repl
+from ._errors import Preempted, TimeoutError
 
 
 def _run_script(arguments):
@@ -65,7 +66,7 @@ def _controller(run):
         code = 130
     except BaseException as error:
         _print_traceback(error)
-        code = 1
+        code = 75 if isinstance(error, Preempted) else 124 if isinstance(error, TimeoutError) else 1
     all_is_well = _core._end()
     sys.stdout.flush()
     return code or (0 if all_is_well else 1)

@@ -7,6 +7,9 @@ import traceback
 from typing import NamedTuple
 
 
+_HERE = os.path.dirname(__file__)
+
+
 class Error(Exception):
     """Base of everything tutti raises. The message says rank and host where known, what was expected, what came, what to do."""
 
@@ -61,12 +64,27 @@ class RemoteError(Error, RuntimeError):
 
 
 def traceback_of(exception):
-    """The lines of a worker's traceback, without the exception itself."""
-    text = "".join(traceback.format_tb(exception.__traceback__))
+    """The lines of a worker's traceback, without the exception itself (but for those of a group), and its notes."""
+    frames = traceback.extract_tb(exception.__traceback__)
+    while len(frames) > 1 and (os.path.dirname(frames[0].filename) == _HERE or "importlib" in frames[0].filename):
+        del frames[0]  # of an import that we were asked for
+    text = "".join(traceback.format_list(frames))
     cause = exception.__cause__ or (None if exception.__suppress_context__ else exception.__context__)
     if cause is not None:
         text = "".join(traceback.format_exception(cause)) + "which led to\n" + text
-    return text.rstrip("\n")
+    if isinstance(exception, BaseExceptionGroup):
+        text = "".join(traceback.format_exception(exception, chain=False))
+    return "\n".join([text.rstrip("\n"), *getattr(exception, "__notes__", [])])
+
+
+def check_interpreter():
+    """The extension would freeze in a subinterpreter."""
+    try:
+        import _xxsubinterpreters as interpreters  # until Python 3.12
+    except ImportError:
+        return
+    if interpreters.get_current() != interpreters.get_main():
+        raise ImportError("tutti works in the main interpreter of a process only, and this is a subinterpreter")
 
 
 def why_no_extension(folder, error):

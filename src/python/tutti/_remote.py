@@ -23,8 +23,21 @@ def _names_in(code):
     return names
 
 
+def _parse(source, first_line=1):
+    """A function's definition alone: without decorators and annotations, whose names workers may not have."""
+    indented = source[0].isspace()
+    tree = ast.parse("if 1:\n" + source if indented else source)
+    definition = tree.body[0].body[0] if indented else tree.body[0]
+    ast.increment_lineno(definition, first_line - 1 - indented)
+    definition.decorator_list, definition.returns = [], None
+    for node in ast.walk(definition.args):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    return definition
+
+
 def _source_of(function):
-    """[imports, definition, name]: enough to make a plain function again."""
+    """[imports, source, file, line, name]: enough to make a plain function again."""
     if not inspect.isfunction(function) or function.__name__ == "<lambda>" or function.__closure__:
         raise UsageError(f"define: {function!r} is no plain function; with cloudpickle (apt-get install python3-cloudpickle) lambdas and closures can be "
                          "shipped, too")
@@ -40,17 +53,13 @@ def _source_of(function):
                          "cloudpickle")
     try:
         source = inspect.getsource(function)
-        definition = ast.parse("if 1:\n" + source).body[0].body[0] if source[0].isspace() else ast.parse(source).body[0]
+        arguments = _parse(source).args
     except OSError as error:
         raise UsageError(f"define: the source of {function.__qualname__} can't be had ({error}); install cloudpickle") from None
-    arguments = definition.args
     if any(isinstance(node, ast.Name) for value in arguments.defaults + arguments.kw_defaults if value for node in ast.walk(value)):
         raise UsageError(f"define: a default of {function.__qualname__} has a name of its module, which workers do not have; write the value, or install cloudpickle")
-    definition.decorator_list, definition.returns = [], None
-    for node in ast.walk(arguments):
-        if isinstance(node, ast.arg):
-            node.annotation = None
-    return [imports, ast.unparse(definition), function.__name__]
+    code = function.__code__
+    return [imports, source, code.co_filename, code.co_firstlineno, function.__name__]
 
 
 def pack(function):
@@ -60,7 +69,11 @@ def pack(function):
         import cloudpickle
     except ImportError:
         return b"s" + json.dumps(_source_of(function)).encode()
-    return b"p" + cloudpickle.dumps(function)
+    try:
+        return b"p" + cloudpickle.dumps(function)
+    except Exception as error:
+        raise UsageError(f"define: {getattr(function, '__qualname__', function)!r} can't be shipped: {error}; what stays with the controller (sessions, DRefs, "
+                         "open files) can't be part of it: pass DRefs as arguments") from error
 
 
 def unpack(payload):
@@ -70,11 +83,11 @@ def unpack(payload):
 
         function = pickle.loads(payload[1:])
         return function if inspect.isfunction(function) else functools.partial(function)
-    imports, definition, name = json.loads(payload[1:])
+    imports, source, file, line, name = json.loads(payload[1:])
     names = {}
     for alias, module in imports:
         exec(f"import {module} as {alias}", names)
-    exec(compile(definition, f"<{name}, shipped by the controller>", "exec"), names)
+    exec(compile(ast.Module([_parse(source, line)], []), file, "exec"), names)
     return names[name]
 
 

@@ -15,7 +15,7 @@ FUNCTIONS = os.path.dirname(HERE)
 SESSIONS = {"thread": "tutti.ThreadedSession(2)", "process": "tutti.ProcessSession(2)"}
 
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", "") + ":" + FUNCTIONS}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", "") + ":" + FUNCTIONS, "PYTHONUNBUFFERED": ""}  # unbuffered, print writes a line in two parts
 
 
 def run(*command, code=0, timeout=60, **options):
@@ -88,6 +88,34 @@ def test_how_a_script_ends(script, ending, code, said):
     if "Traceback" in done.stderr and "remote" not in done.stderr:
         lines = done.stderr.splitlines()
         assert lines[1].startswith('  File "') and "script.py" in lines[1], "frames of tutti or runpy are shown"
+
+
+@pytest.mark.parametrize("hook, code, said", [("pass", 75, "tutti.Preempted"), ("raise KeyError('full')", 1, "KeyError: 'full'")])
+def test_preemption(script, hook, code, said):
+    done = mpi(2, "-m", "tutti", script("import os, signal, tutti\ns = tutti.Session()\necho = s.get_global_func('tutti.echo')\n"
+                                        "def save():\n    print('saved', echo(3).debug_get_from_remote(1))\n"
+                                        f"    {hook}\ns.on_preemption(save)\n"
+                                        "os.kill(os.getpid(), signal.SIGUSR1)\necho(4)\nprint('not reached')\n"), code=code)
+    assert done.stdout == "saved 3\n" and said in done.stderr
+
+
+def test_a_time_limit_that_nobody_catches(script):
+    assert "has waited 0." in mpi(2, "-m", "tutti", script(SCRIPT + "session.get_global_func('test.pause')(1.0)\nsession.sync_all(timeout=0.1)\n"), code=124).stderr
+
+
+def test_daemon_threads_that_use_a_session_at_the_end():
+    text = ("import threading, time, tutti\ns = tutti.ThreadedSession(2)\n@s.define\ndef nap():\n    import time\n    time.sleep(0.05)\n"
+            "def use():\n    while True:\n        nap(); s.sync_all()\n"
+            "threading.Thread(target=use, daemon=True).start()\ntime.sleep(0.2)\n")
+    for _ in range(5):
+        assert "Fatal" not in run(sys.executable, "-c", text, timeout=20).stderr
+
+
+def test_a_subinterpreter_is_refused():
+    text = ("import _xxsubinterpreters as interpreters\n{}\ntry:\n    interpreters.run_string(interpreters.create(), 'import tutti')\n"
+            "except interpreters.RunFailedError as error:\n    print('main interpreter' in str(error))\n")
+    for first in ("", "import tutti"):
+        assert run(sys.executable, "-c", text.format(first), timeout=20).stdout == "True\n"
 
 
 @pytest.mark.parametrize("who", [0, 2])
