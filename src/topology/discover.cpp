@@ -1,0 +1,243 @@
+#include "topology/discover.h"
+
+#include <fmt/format.h>
+#include <hwloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "tutti/error.h"
+
+namespace tutti::topology {
+namespace {
+
+struct DestroyTopology {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
+
+Topology make() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) throw SystemError("hwloc_topology_init failed");
+  Topology made(topology);
+  hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  return made;
+}
+
+Topology load_live() {
+  Topology topology = make();
+  for (const char* slow : {"opencl", "gl", "cuda"})  // they start drivers; nvml, rsmi and PCI say enough
+    hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
+  if (hwloc_topology_load(topology.get()) != 0) throw SystemError(fmt::format("hwloc can't look at this machine: {}", std::strerror(errno)));
+  return topology;
+}
+
+std::string info(hwloc_obj_t object, const char* name) {
+  const char* value = hwloc_obj_get_info_by_name(object, name);
+  return value ? value : "";
+}
+
+IndexSet to_set(hwloc_const_bitmap_t bitmap) {
+  IndexSet set;
+  if (!bitmap || hwloc_bitmap_weight(bitmap) < 0) return set;  // infinite
+  int index = -1;
+  while ((index = hwloc_bitmap_next(bitmap, index)) >= 0) set.insert(index);
+  return set;
+}
+
+// ---- processors and memory
+
+/// The cores' own memory: the smallest NUMA node around them, the first of equals. Others have no CPUs: memory of GPUs, fast or far memory.
+hwloc_obj_t home_of(hwloc_topology_t topology, hwloc_obj_t core) {
+  hwloc_obj_t best = nullptr;
+  const auto rank = [](hwloc_obj_t numa) { return std::pair(hwloc_bitmap_weight(numa->cpuset), numa->os_index); };
+  for (hwloc_obj_t numa = nullptr; (numa = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, numa));) {
+    const bool is_of_gpu = numa->subtype && std::strcmp(numa->subtype, "GPUMemory") == 0;
+    if (!is_of_gpu && numa->cpuset && hwloc_bitmap_intersects(numa->cpuset, core->cpuset) && (!best || rank(numa) < rank(best))) best = numa;
+  }
+  return best;
+}
+
+void add_latencies(hwloc_topology_t topology, const std::vector<hwloc_obj_t>& objects, Node& node) {
+  unsigned count = 1;
+  hwloc_distances_s* distances = nullptr;
+  if (hwloc_distances_get_by_name(topology, "NUMALatency", &count, &distances, 0) != 0 || count == 0) return;
+  std::vector<int> places;
+  for (hwloc_obj_t object : objects) places.push_back(object ? hwloc_distances_obj_index(distances, object) : -1);
+  if (std::ranges::all_of(places, [](int place) { return place >= 0; }))
+    for (size_t i = 0; i < places.size(); ++i)
+      for (const int place : places) {
+        const auto cell = static_cast<size_t>(places[i]) * distances->nbobjs + static_cast<size_t>(place);
+        node.numa[i].latency.push_back(static_cast<int>(std::min<uint64_t>(distances->values[cell], INT_MAX)));
+      }
+  hwloc_distances_release(topology, distances);
+}
+
+void add_cores_and_memory(hwloc_topology_t topology, Node& node) {
+  const IndexSet allowed = to_set(hwloc_topology_get_allowed_cpuset(topology));
+  std::vector<std::pair<Core, hwloc_obj_t>> cores;
+  const auto type = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+  for (hwloc_obj_t object = nullptr; (object = hwloc_get_next_obj_by_type(topology, type, object));) {
+    Core core{.cpus = to_set(object->cpuset) & allowed};
+    if (core.cpus.empty()) continue;
+    hwloc_obj_t package = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, object);
+    core.package = package ? static_cast<int>(package->logical_index) : 0;
+    core.kind = std::max(0, hwloc_cpukinds_get_by_cpuset(topology, object->cpuset, 0));
+    cores.emplace_back(std::move(core), home_of(topology, object));
+  }
+  std::vector<hwloc_obj_t> homes;
+  for (const auto& [core, home] : cores)
+    if (!std::ranges::count(homes, home)) homes.push_back(home);
+  std::ranges::sort(homes, {}, [](hwloc_obj_t numa) { return numa ? numa->os_index : 0; });
+  for (hwloc_obj_t numa : homes)
+    node.numa.push_back({numa ? static_cast<int>(numa->os_index) : 0, numa && numa->attr ? numa->attr->numanode.local_memory : 0, {}});
+  add_latencies(topology, homes, node);
+  for (auto& [core, home] : cores) {
+    core.numa = static_cast<int>(std::ranges::find(homes, home) - homes.begin());
+    node.cores.push_back(std::move(core));
+  }
+  std::ranges::sort(node.cores, {}, [](const Core& core) { return std::tuple(core.package, core.numa, core.cpus); });
+}
+
+// ---- devices
+
+std::string pci_id(hwloc_obj_t pci) {
+  const auto& at = pci->attr->pcidev;
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.dev, at.func);
+}
+
+std::string vendor_of(unsigned pci_vendor) {
+  const std::map<unsigned, std::string> known{{0x10de, "nvidia"}, {0x1002, "amd"}, {0x8086, "intel"}};
+  const auto found = known.find(pci_vendor);
+  return found == known.end() ? "" : found->second;
+}
+
+Device device_at(hwloc_topology_t topology, hwloc_obj_t pci, std::string name, std::string model) {
+  hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology, pci);
+  while (place && hwloc_bitmap_iszero(place->cpuset)) place = place->parent;  // its own CPUs are forbidden: those around
+  const auto blank = [](char c) { return c == ' '; };
+  model.erase(std::ranges::find_if_not(model.rbegin(), model.rend(), blank).base(), model.end());
+  std::vector<std::string> bridges;
+  for (hwloc_obj_t above = pci->parent; above && above->type == HWLOC_OBJ_BRIDGE; above = above->parent)
+    bridges.push_back(fmt::format("{}/{}", above->attr->bridge.downstream.pci.domain, above->attr->bridge.downstream.pci.secondary_bus));
+  std::ranges::reverse(bridges);
+  return {.name = std::move(name), .pci = pci_id(pci), .uuid = {}, .model = std::move(model), .vendor = vendor_of(pci->attr->pcidev.vendor_id),
+          .near = place ? to_set(place->cpuset) : IndexSet(), .bridges = std::move(bridges)};
+}
+
+/// Which library an operating system's device is of, from its name.
+std::string library_of(hwloc_obj_t os_device) {
+  const std::string name = os_device->name ? os_device->name : "";
+  for (const char* library : {"cuda", "rsmi", "nvml", "ze"})
+    if (name.starts_with(library)) return library;
+  return "";
+}
+
+template <class Each>
+void for_each_os_device(hwloc_obj_t pci, const Each& each) {
+  for (hwloc_obj_t child = pci->io_first_child; child; child = child->next_sibling)
+    if (child->type == HWLOC_OBJ_OS_DEVICE) each(child);
+}
+
+/// One GPU has a device of each library; a GPU in parts (CPX) has several of one.
+void add_gpus_of(hwloc_topology_t topology, hwloc_obj_t pci, Node& node) {
+  std::map<std::string, std::vector<hwloc_obj_t>> by_library;
+  for_each_os_device(pci, [&](hwloc_obj_t device) {
+    if (const auto library = library_of(device); !library.empty()) by_library[library].push_back(device);
+  });
+  if (by_library.empty()) return;
+  const auto& parts = std::ranges::max_element(by_library, {}, [](const auto& entry) { return entry.second.size(); })->second;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Device gpu = device_at(topology, pci, parts[i]->name, info(parts[i], "GPUModel"));
+    for (const auto& [library, devices] : by_library)
+      for (const char* key : {"NVIDIAUUID", "AMDUUID", "LevelZeroUUID"})
+        if (devices.size() == parts.size() && gpu.uuid.empty()) gpu.uuid = info(devices[i], key);
+    if (gpu.model.empty()) gpu.model = info(pci, "PCIDevice");
+    node.gpus.push_back(std::move(gpu));
+  }
+}
+
+/// For machines whose hwloc knows no GPU library: 3D and display controllers of those who make GPUs to compute with, not a mainboard's
+/// VGA; AMD's newer ones are "processing accelerators".
+bool looks_like_gpu(hwloc_obj_t device) {
+  const auto& pci = device->attr->pcidev;
+  const bool is_nvidia = pci.vendor_id == 0x10de, is_amd = pci.vendor_id == 0x1002, is_intel = pci.vendor_id == 0x8086;
+  if (pci.class_id == 0x0302) return is_nvidia || is_amd || is_intel;
+  if (pci.class_id == 0x0300) return is_nvidia || is_amd;
+  if (pci.class_id == 0x0380) return is_nvidia || is_amd || is_intel;
+  return pci.class_id == 0x1200 && is_amd;
+}
+
+void add_devices(hwloc_topology_t topology, Node& node) {
+  std::vector<Device> guessed;
+  for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology, pci));) {
+    add_gpus_of(topology, pci, node);
+    if (looks_like_gpu(pci)) guessed.push_back(device_at(topology, pci, pci_id(pci), info(pci, "PCIDevice")));
+    std::string fabric;
+    for_each_os_device(pci, [&](hwloc_obj_t device) {
+      const std::string name = device->name ? device->name : "";
+      if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS || name.starts_with("hsn") || name.starts_with("cxi")) fabric = name;
+    });
+    if (!fabric.empty()) node.nics.push_back(device_at(topology, pci, fabric, info(pci, "PCIDevice")));
+  }
+  if (node.gpus.empty()) node.gpus = std::move(guessed);
+  const auto place = [](const Device& device) { return std::pair(device.pci, std::pair(device.name.size(), device.name)); };  // rsmi2 before rsmi10
+  std::ranges::sort(node.gpus, {}, place);
+  std::ranges::sort(node.nics, {}, place);
+}
+
+Node describe(hwloc_topology_t topology) {
+  Node node;
+  node.host = info(hwloc_get_root_obj(topology), "HostName");
+  add_cores_and_memory(topology, node);
+  add_devices(topology, node);
+  return node;
+}
+
+}  // namespace
+
+Node discover() {
+  const Topology topology = load_live();
+  return describe(topology.get());
+}
+
+std::string discover_xml() {
+  const Topology topology = load_live();
+  char* text = nullptr;
+  int length = 0;
+  if (hwloc_topology_export_xmlbuffer(topology.get(), &text, &length, 0) != 0) throw SystemError("hwloc can't write its topology as XML");
+  std::string xml(text);
+  hwloc_free_xmlbuffer(topology.get(), text);
+  return xml;
+}
+
+Node parse_topology(const std::string& xml) {
+  const Topology topology = make();
+  if (xml.size() >= INT_MAX || hwloc_topology_set_xmlbuffer(topology.get(), xml.c_str(), static_cast<int>(xml.size()) + 1) != 0 ||
+      hwloc_topology_load(topology.get()) != 0)
+    throw UsageError("no topology of hwloc's: expected XML as `lstopo FILE.xml` writes it");
+  Node node = describe(topology.get());
+  if (node.cores.empty()) throw UsageError("a topology without a core that may be used");
+  return node;
+}
+
+Node read_topology(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string xml((std::istreambuf_iterator<char>(in)), {});
+  if (!in) throw UsageError(fmt::format("{}: {}", file, std::strerror(errno ? errno : EIO)));
+  try {
+    return parse_topology(xml);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", file, error.what()));
+  }
+}
+
+}  // namespace tutti::topology

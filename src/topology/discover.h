@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "topology/node.h"
+
+namespace tutti::topology {
+
+/// This machine, as far as its control group lets us use it: with no GPU and no driver, too.  @throws SystemError
+Node discover();
+
+/// Another one, or this one elsewhere: what `lstopo FILE.xml` writes (hwloc 2's XML; also version 1's).
+/// @throws UsageError  it can't be read
+Node read_topology(const std::string& file);
+Node parse_topology(const std::string& xml);
+
+std::string discover_xml();  ///< for the other ranks of the machine, and for later.  @throws SystemError
+
+}  // namespace tutti::topology

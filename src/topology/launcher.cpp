@@ -1,0 +1,136 @@
+#include "topology/launcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <numeric>
+
+#include "core/env.h"
+
+namespace tutti::topology {
+namespace {
+
+std::optional<int> number(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<int> number_of(const Environment& environment, const char* name) {
+  const auto text = environment(name);
+  if (!text) return std::nullopt;
+  const auto value = number(*text);
+  if (!value || *value < 0) throw SetUpError(fmt::format("{}={}: expected a number", name, *text));
+  return value;
+}
+
+/// "4(x2),3": tasks of this step's nodes, one after another.
+std::optional<int> tasks_on_node(const std::string& text, int node) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string entry = text.substr(at, end - at);
+    at = end + 1;
+    const size_t times = entry.find("(x");
+    const auto tasks = number(entry.substr(0, times));
+    const auto nodes = times == std::string::npos ? std::optional(1) : number(entry.substr(times + 2, entry.size() - times - 3));
+    if (!tasks || !nodes) return std::nullopt;
+    if (node < *nodes) return tasks;
+    node -= *nodes;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> entries;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    std::string entry = text.substr(at, end - at);
+    entry.erase(0, entry.find_first_not_of(' '));
+    entry.erase(entry.find_last_not_of(' ') + 1);
+    entries.push_back(std::move(entry));
+    at = end + 1;
+  }
+  return entries;
+}
+
+/// Of `candidates`, those that the variable's value leaves.
+std::vector<int> choose(const std::string& name, const std::string& value, const Node& node, const std::vector<int>& candidates, std::vector<std::string>& notes) {
+  std::vector<int> chosen;
+  for (const std::string& entry : split(value)) {
+    std::optional<int> found;
+    if (const auto index = number(entry)) {
+      if (*index >= 0 && static_cast<size_t>(*index) < candidates.size()) found = candidates[static_cast<size_t>(*index)];
+    } else if (!entry.empty()) {
+      for (const int gpu : candidates)
+        if (!found && node.gpus[static_cast<size_t>(gpu)].uuid.starts_with(entry)) found = gpu;
+      if (!found && entry != "NoDevFiles") notes.push_back(fmt::format("{}: no GPU '{}' among those that hwloc found; it and what follows is left out", name, entry));
+    }
+    if (!found) break;
+    if (!std::ranges::count(chosen, *found)) chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::optional<std::string> this_process(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+LocalRank local_rank(const Environment& environment) {
+  const auto checked = [](std::optional<int> rank, std::optional<int> ranks) -> std::optional<LocalRank> {
+    if (!rank || !ranks) return std::nullopt;
+    if (*rank >= *ranks) throw SetUpError(fmt::format("the launcher says local rank {} of {}", *rank, *ranks));
+    return LocalRank{*rank, *ranks};
+  };
+  for (const auto& [rank, ranks] : {std::pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}})
+    if (const auto place = checked(number_of(environment, rank), number_of(environment, ranks))) return *place;
+  const auto tasks = environment("SLURM_STEP_TASKS_PER_NODE");
+  if (tasks && environment("SLURM_STEP_ID"))
+    if (const auto place = checked(number_of(environment, "SLURM_LOCALID"), tasks_on_node(*tasks, number_of(environment, "SLURM_NODEID").value_or(0)))) return *place;
+  return {};
+}
+
+BoundBy bound_by(const Environment& environment, const Node& node, const IndexSet& cpus) {
+  if (cpus == cpus_of(node)) return BoundBy::kNobody;
+  if (environment("TUTTI_BOUND")) return BoundBy::kDefault;
+  if (!environment("OMPI_MCA_orte_bound_at_launch")) return BoundBy::kUser;
+  const auto mapping = environment("OMPI_MCA_rmaps_base_mapping_policy").value_or("");
+  const bool asked = environment("OMPI_MCA_hwloc_base_binding_policy") || environment("OMPI_MCA_hwloc_base_cpu_set") || environment("OMPI_MCA_orte_rankfile") ||
+                     mapping.find("PE=") != std::string::npos || mapping.find("pe=") != std::string::npos;
+  return asked ? BoundBy::kUser : BoundBy::kDefault;
+}
+
+std::vector<int> visible_gpus(const Environment& environment, const Node& node, std::vector<std::string>& notes) {
+  std::vector<int> nvidia, others, visible;
+  for (size_t g = 0; g < node.gpus.size(); ++g) (node.gpus[g].vendor == "nvidia" ? nvidia : others).push_back(static_cast<int>(g));
+  if (const auto value = environment("CUDA_VISIBLE_DEVICES")) nvidia = choose("CUDA_VISIBLE_DEVICES", *value, node, nvidia, notes);
+  for (const char* name : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})  // the second counts what the first has left
+    if (const auto value = environment(name)) others = choose(name, *value, node, others, notes);
+  visible = nvidia;
+  visible.insert(visible.end(), others.begin(), others.end());
+  return visible;
+}
+
+std::vector<std::pair<std::string, std::string>> first_gpu(const Node& node, const std::vector<int>& visible, int gpu) {
+  if (gpu < 0) return {};
+  const std::string& vendor = node.gpus[static_cast<size_t>(gpu)].vendor;
+  if (vendor != "nvidia" && vendor != "amd") return {};
+  std::vector<int> all, order{gpu};
+  for (size_t g = 0; g < node.gpus.size(); ++g)
+    if (node.gpus[g].vendor == vendor) all.push_back(static_cast<int>(g));
+  for (const int other : visible)
+    if (other != gpu && node.gpus[static_cast<size_t>(other)].vendor == vendor) order.push_back(other);
+  const bool have_uuids = std::ranges::all_of(order, [&](int g) { return !node.gpus[static_cast<size_t>(g)].uuid.empty(); });
+  std::string names;
+  for (const int g : order)
+    names += (names.empty() ? "" : ",") + (have_uuids ? node.gpus[static_cast<size_t>(g)].uuid : std::to_string(std::ranges::find(all, g) - all.begin()));
+  if (vendor == "amd") return {{"ROCR_VISIBLE_DEVICES", names}};
+  return {{"CUDA_VISIBLE_DEVICES", names}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}};
+}
+
+}  // namespace tutti::topology

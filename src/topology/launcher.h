@@ -1,0 +1,35 @@
+// What mpirun, srun and the user have told this process about its place, by variables and by binding it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "topology/node.h"
+
+namespace tutti::topology {
+
+using Environment = std::function<std::optional<std::string>(const char*)>;
+std::optional<std::string> this_process(const char* name);  ///< an Environment
+
+struct LocalRank {
+  int rank = 0, ranks = 1;  ///< on this node
+};
+/// Open MPI's variables before MPICH's before Slurm's: under mpirun inside Slurm, Slurm's are the daemon's.
+/// @throws SetUpError  they are damaged
+LocalRank local_rank(const Environment& environment);
+
+enum class BoundBy { kNobody, kDefault, kUser };
+/// Who has bound a process that is granted `cpus`: mpirun does it unasked, as `tutti bind` does (TUTTI_BOUND=1), and may be overridden; what its user, Slurm or taskset said may not.
+BoundBy bound_by(const Environment& environment, const Node& node, const IndexSet& cpus);
+
+/// Positions of the GPUs that CUDA_VISIBLE_DEVICES (NVIDIA), ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES (AMD) leave, in their order; numbers
+/// count GPUs by PCI id. As CUDA does, it ends at the first that is not there. `notes` gets what was not understood.
+std::vector<int> visible_gpus(const Environment& environment, const Node& node, std::vector<std::string>& notes);
+
+/// Variables for a program that takes device 0 and shall get this GPU: all that were visible stay so (peers are reached directly), it comes
+/// first.
+std::vector<std::pair<std::string, std::string>> first_gpu(const Node& node, const std::vector<int>& visible, int gpu);
+
+}  // namespace tutti::topology

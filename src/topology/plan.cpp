@@ -1,0 +1,264 @@
+#include "topology/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "topology/min_cost_flow.h"
+#include "tutti/error.h"
+
+namespace tutti::topology {
+namespace {
+
+/// Cores that are equally far from every GPU, and of one kind.
+struct Class {
+  std::vector<Core> cores;
+  std::vector<int> distances;  // by GPU
+};
+
+std::vector<Core> allowed_cores(const Node& node, const IndexSet& cpus) {
+  std::vector<Core> cores;
+  for (Core core : node.cores)
+    if (core.cpus = core.cpus & cpus; !core.cpus.empty()) cores.push_back(std::move(core));
+  return cores;
+}
+
+std::vector<Class> classes_of(const Node& node, const std::vector<Core>& cores) {
+  std::map<std::pair<std::vector<int>, int>, size_t> known;
+  std::vector<Class> classes;
+  for (const Core& core : cores) {
+    std::vector<int> distances;
+    for (const Device& gpu : node.gpus) distances.push_back(distance(node, core, gpu));
+    const auto [entry, is_new] = known.try_emplace({distances, core.kind}, classes.size());
+    if (is_new) classes.push_back({{}, distances});
+    classes[entry->second].cores.push_back(core);
+  }
+  return classes;
+}
+
+/// An edge for each unit, each dearer than the one before: a sum of squares, which is least when all have as many.
+void add_even_edges(MinCostFlow& flow, size_t from, size_t to, int64_t capacity, size_t tier, int64_t weight = 1) {
+  for (int64_t k = 1; k <= capacity; ++k) {
+    Cost cost{};
+    cost[tier] = (2 * k - 1) * weight;
+    flow.add_edge(from, to, 1, cost);
+  }
+}
+enum Tier : size_t { kLoad, kDistance, kCrowding, kNumber };
+
+Cost for_distance(int distance) {
+  Cost cost{};
+  cost[kDistance] = distance;
+  return cost;
+}
+Cost for_number(int gpu) {  // the first of equals
+  Cost cost{};
+  cost[kNumber] = gpu;
+  return cost;
+}
+
+struct Home {
+  int gpu = -1;
+  size_t in_class = 0;
+};
+
+/// Ranks that may use the same cores: everyone's GPU, and the class of its first core.
+std::vector<Home> find_homes(const Node& node, const std::vector<Limits>& ranks, const std::vector<Class>& classes) {
+  const size_t n = ranks.size(), num_gpus = node.gpus.size();
+  std::map<std::vector<int>, std::vector<size_t>> groups;  // who see the same GPUs
+  for (size_t r = 0; r < n; ++r) groups[ranks[r].gpus].push_back(r);
+  const size_t num_cores = std::accumulate(classes.begin(), classes.end(), size_t{0}, [](size_t sum, const Class& c) { return sum + c.cores.size(); });
+  const size_t ranks_per_core = (n + num_cores - 1) / num_cores;
+
+  // source -> group -> GPU (one more for those who see none) -> its load -> class -> its crowd -> sink
+  const size_t source = 0, sink = 1, first_group = 2, first_gpu = first_group + groups.size(), first_load = first_gpu + num_gpus + 1,
+               first_class = first_load + num_gpus + 1;
+  MinCostFlow flow(first_class + classes.size());
+  std::vector<std::vector<std::pair<int, size_t>>> takes;  // by group: GPU and edge
+  size_t group = first_group;
+  for (const auto& [sees, members] : groups) {
+    flow.add_edge(source, group, static_cast<int64_t>(members.size()));
+    auto& edges = takes.emplace_back();
+    for (const int gpu : sees) edges.emplace_back(gpu, flow.add_edge(group, first_gpu + static_cast<size_t>(gpu), static_cast<int64_t>(n), for_number(gpu)));
+    if (sees.empty()) edges.emplace_back(-1, flow.add_edge(group, first_gpu + num_gpus, static_cast<int64_t>(n)));
+    ++group;
+  }
+  std::vector<std::vector<size_t>> settles(num_gpus + 1);  // by GPU and class: edge
+  for (size_t g = 0; g <= num_gpus; ++g) {
+    if (g < num_gpus) add_even_edges(flow, first_gpu + g, first_load + g, static_cast<int64_t>(n), kLoad);
+    else flow.add_edge(first_gpu + g, first_load + g, static_cast<int64_t>(n));
+    for (size_t c = 0; c < classes.size(); ++c)
+      settles[g].push_back(flow.add_edge(first_load + g, first_class + c, static_cast<int64_t>(n), for_distance(g < num_gpus ? classes[c].distances[g] : 0)));
+  }
+  constexpr int64_t kFine = 1'000'000;
+  for (size_t c = 0; c < classes.size(); ++c) {
+    const auto size = static_cast<int64_t>(classes[c].cores.size());
+    add_even_edges(flow, first_class + c, sink, std::min(size * static_cast<int64_t>(ranks_per_core), static_cast<int64_t>(n)), kCrowding, kFine / size);
+  }
+  flow.send(source, sink, static_cast<int64_t>(n));
+
+  std::vector<Home> homes(n);
+  std::vector<std::vector<size_t>> ranks_of(num_gpus + 1);
+  group = 0;
+  for (const auto& [sees, members] : groups) {
+    auto member = members.begin();
+    for (const auto& [gpu, edge] : takes[group++])
+      for (int64_t k = flow.flow(edge); k > 0; --k, ++member) {
+        homes[*member].gpu = gpu;
+        ranks_of[gpu < 0 ? num_gpus : static_cast<size_t>(gpu)].push_back(*member);
+      }
+  }
+  for (size_t g = 0; g <= num_gpus; ++g) {
+    std::ranges::sort(ranks_of[g]);
+    auto rank = ranks_of[g].begin();
+    for (size_t c = 0; c < classes.size(); ++c)
+      for (int64_t k = flow.flow(settles[g][c]); k > 0; --k, ++rank) homes[*rank].in_class = c;
+  }
+  return homes;
+}
+
+void take(Placement& placement, const Node& node, const Core& core) {
+  placement.cpus.insert(core.cpus);
+  const int memory = node.numa[static_cast<size_t>(core.numa)].os_index;
+  if (!std::ranges::count(placement.memory, memory)) placement.memory.push_back(memory);
+}
+
+/// Everyone a core of its home, then the rest to those who are no nearer to another, the poorest first.
+void share_cores(const Node& node, const std::vector<Class>& classes, const std::vector<Home>& homes, std::vector<Placement>& placements) {
+  const size_t n = homes.size();
+  const auto distance_of = [&](size_t rank, size_t c) { return homes[rank].gpu < 0 ? 0 : classes[c].distances[static_cast<size_t>(homes[rank].gpu)]; };
+  std::vector<std::vector<size_t>> at_home(classes.size()), eligible(classes.size());
+  for (size_t r = 0; r < n; ++r) {
+    at_home[homes[r].in_class].push_back(r);
+    placements[r].gpu = homes[r].gpu;
+    placements[r].distance = distance_of(r, homes[r].in_class);
+    for (size_t c = 0; c < classes.size(); ++c)
+      if (distance_of(r, c) == placements[r].distance) eligible[c].push_back(r);
+  }
+  std::vector<std::vector<size_t>> share(n, std::vector<size_t>(classes.size()));
+  std::vector<size_t> total(n), order(classes.size());
+  for (size_t r = 0; r < n; ++r) share[r][homes[r].in_class] = total[r] = 1;
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t c) { return eligible[c].size(); });
+  for (const size_t c : order) {
+    if (eligible[c].empty()) continue;
+    for (size_t left = classes[c].cores.size() - std::min(classes[c].cores.size(), at_home[c].size()); left > 0; --left) {
+      const size_t poorest = *std::ranges::min_element(eligible[c], {}, [&](size_t r) { return std::tuple(total[r], share[r][c], r); });
+      ++share[poorest][c], ++total[poorest];
+    }
+  }
+  for (size_t c = 0; c < classes.size(); ++c) {
+    const auto& cores = classes[c].cores;
+    if (at_home[c].size() > cores.size()) {
+      for (const size_t r : at_home[c]) {
+        for (const Core& core : cores) take(placements[r], node, core);
+        placements[r].shares_cores = true;
+      }
+      continue;
+    }
+    auto core = cores.begin();
+    for (const size_t r : eligible[c])
+      for (size_t k = 0; k < share[r][c]; ++k) take(placements[r], node, *core++);
+  }
+}
+
+/// Ranks whose cores are given: GPUs alone.
+void place_bound(const Node& node, const std::vector<Limits>& ranks, std::vector<Placement>& placements) {
+  const size_t n = ranks.size(), num_gpus = node.gpus.size(), source = 0, sink = 1, first_rank = 2, first_gpu = first_rank + n;
+  MinCostFlow flow(first_gpu + num_gpus);
+  std::vector<std::vector<std::pair<int, size_t>>> takes(n);
+  std::vector<std::map<int, int>> distances(n);
+  for (size_t r = 0; r < n; ++r) {
+    const auto cores = allowed_cores(node, ranks[r].cpus);
+    for (const Core& core : cores) take(placements[r], node, core);
+    flow.add_edge(source, first_rank + r, 1);
+    for (const int gpu : ranks[r].gpus) {
+      int nearest = INT32_MAX;
+      for (const Core& core : cores) nearest = std::min(nearest, distance(node, core, node.gpus[static_cast<size_t>(gpu)]));
+      distances[r][gpu] = nearest;
+      takes[r].emplace_back(gpu, flow.add_edge(first_rank + r, first_gpu + static_cast<size_t>(gpu), 1, for_distance(nearest)));
+    }
+  }
+  for (size_t g = 0; g < num_gpus; ++g) add_even_edges(flow, first_gpu + g, sink, static_cast<int64_t>(n), kLoad);
+  flow.send(source, sink, static_cast<int64_t>(n));
+  for (size_t r = 0; r < n; ++r)
+    for (const auto& [gpu, edge] : takes[r])
+      if (flow.flow(edge) > 0) placements[r].gpu = gpu, placements[r].distance = distances[r][gpu];
+}
+
+/// Equal parts of the cores, one after another; more ranks than cores share them all.
+void cut_evenly(const std::vector<Core>& cores, std::vector<Limits>& ranks, std::vector<Placement>& placements) {
+  const size_t n = ranks.size();
+  for (size_t r = 0; r < n; ++r) {
+    placements[r].shares_cores = n > cores.size();
+    if (n > cores.size()) continue;
+    ranks[r].cpus = {};
+    for (size_t i = r * cores.size() / n; i < (r + 1) * cores.size() / n; ++i) ranks[r].cpus.insert(cores[i].cpus);
+  }
+}
+
+void choose_nics(const Node& node, std::vector<Placement>& placements) {
+  std::vector<int> load(node.nics.size());
+  for (Placement& placement : placements) {
+    std::optional<std::tuple<int, int, int>> best;
+    for (size_t i = 0; i < node.nics.size(); ++i) {
+      int nearest = INT32_MAX, shared = 0;
+      for (const Core& core : allowed_cores(node, placement.cpus)) nearest = std::min(nearest, distance(node, core, node.nics[i]));
+      if (placement.gpu >= 0) {
+        const auto &a = node.nics[i].bridges, &b = node.gpus[static_cast<size_t>(placement.gpu)].bridges;
+        shared = static_cast<int>(std::ranges::mismatch(a, b).in1 - a.begin());
+      }
+      const std::tuple price(-shared, nearest, load[i]);
+      if (best && *best <= price) continue;
+      best = price;
+      placement.nic = static_cast<int>(i);
+    }
+    if (placement.nic >= 0) ++load[static_cast<size_t>(placement.nic)];
+  }
+}
+
+void check(const Node& node, const std::vector<Limits>& ranks) {
+  if (ranks.empty()) throw UsageError("plan: no ranks");
+  if (node.cores.empty()) throw UsageError("plan: the node has no core that may be used");
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    if (allowed_cores(node, ranks[r].cpus).empty())
+      throw UsageError(fmt::format("plan: rank {} may use CPUs {}, the node has {}", r, to_string(ranks[r].cpus), to_string(cpus_of(node))));
+    for (const int gpu : ranks[r].gpus)
+      if (gpu < 0 || static_cast<size_t>(gpu) >= node.gpus.size())
+        throw UsageError(fmt::format("plan: rank {} may use GPU {}, the node has {}", r, gpu, node.gpus.size()));
+  }
+}
+
+}  // namespace
+
+std::vector<Placement> plan(const Node& node, const std::vector<Limits>& given, Policy policy) {
+  std::vector<Limits> ranks = given;
+  for (Limits& rank : ranks)
+    if (rank.cpus.empty()) rank.cpus = cpus_of(node);
+  check(node, ranks);
+  std::vector<Placement> placements(ranks.size());
+  const bool is_bound = std::ranges::any_of(ranks, [&](const Limits& rank) { return rank.cpus != ranks[0].cpus; });
+  const bool no_gpus = std::ranges::all_of(ranks, [](const Limits& rank) { return rank.gpus.empty(); });
+  const auto cores = allowed_cores(node, ranks[0].cpus);
+  if (!is_bound && policy == Policy::kGpu && !no_gpus) {
+    const auto classes = classes_of(node, cores);
+    share_cores(node, classes, find_homes(node, ranks, classes), placements);
+  } else {
+    if (!is_bound) cut_evenly(cores, ranks, placements);
+    place_bound(node, ranks, placements);
+  }
+  for (Placement& placement : placements) std::ranges::sort(placement.memory);
+  choose_nics(node, placements);
+  return placements;
+}
+
+std::vector<Placement> plan(const Node& node, int ranks, Policy policy) {
+  std::vector<int> all(node.gpus.size());
+  std::iota(all.begin(), all.end(), 0);
+  return plan(node, std::vector<Limits>(static_cast<size_t>(std::max(ranks, 0)), {cpus_of(node), all}), policy);
+}
+
+}  // namespace tutti::topology

@@ -1,0 +1,35 @@
+// What a launcher's variables, a list of CPUs and a machine's XML say, and plans for what comes of it.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "tutti/error.h"
+#include "topology/discover.h"
+#include "topology/launcher.h"
+#include "topology/plan.h"
+
+using namespace tutti::topology;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const auto environment = [&](const char*) -> std::optional<std::string> { return text; };
+  Node node;
+  node.numa.push_back({});
+  for (int c = 0; c < 4; ++c) node.cores.push_back({.cpus = {c}});
+  for (int g = 0; g < 3; ++g) node.gpus.push_back({.pci = std::to_string(g), .uuid = "GPU-" + std::to_string(g), .vendor = g < 2 ? "nvidia" : "amd", .near = {g}});
+  try {
+    switch (data[0] % 4) {
+      case 0: (void)parse_index_set(text); break;
+      case 1: (void)local_rank(environment); break;
+      case 2: {
+        std::vector<std::string> notes;
+        (void)plan(node, std::vector<Limits>(3, {{}, visible_gpus(environment, node, notes)}));
+        break;
+      }
+      default: (void)plan(parse_topology(text), 3); break;
+    }
+  } catch (const tutti::UsageError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,259 @@
+#include "topology/plan.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "machines.h"
+#include "topology/discover.h"
+#include "topology/report.h"
+#include "tutti/error.h"
+
+namespace tutti::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+Node node_of(const MadeMachine& machine) { return parse_topology(to_xml(machine)); }
+
+std::vector<int> loads_of(const Node& node, const std::vector<Placement>& placements) {
+  std::vector<int> loads(node.gpus.size());
+  for (const Placement& p : placements)
+    if (p.gpu >= 0) ++loads[static_cast<size_t>(p.gpu)];
+  return loads;
+}
+
+void expect_sound(const Node& node, const std::vector<Placement>& placements) {
+  ASSERT_FALSE(placements.empty());
+  const IndexSet all = cpus_of(node);
+  IndexSet taken;
+  size_t sum = 0;
+  for (const Placement& p : placements) {
+    EXPECT_FALSE(p.cpus.empty());
+    EXPECT_EQ(p.cpus & all, p.cpus) << "CPUs that the node has not";
+    EXPECT_EQ(p.gpu >= 0, !node.gpus.empty()) << "every rank gets a GPU if there is one";
+    EXPECT_FALSE(p.memory.empty());
+    EXPECT_EQ(p.nic >= 0, !node.nics.empty());
+    for (const Core& core : node.cores) {
+      if (!intersect(core.cpus, p.cpus)) continue;
+      EXPECT_EQ(core.cpus & p.cpus, core.cpus) << "a part of a core";
+      EXPECT_EQ(p.gpu < 0 ? 0 : distance(node, core, node.gpus[static_cast<size_t>(p.gpu)]), p.distance) << "cores that are not equally far";
+    }
+    taken.insert(p.cpus);
+    sum += p.cpus.size();
+  }
+  EXPECT_TRUE(placements.size() > node.cores.size() || taken.size() == sum) << "two ranks on one core";
+  const auto loads = loads_of(node, placements);
+  EXPECT_TRUE(loads.empty() || *std::ranges::max_element(loads) - *std::ranges::min_element(loads) <= 1) << "ranks of GPUs differ by more than one";
+}
+
+int total_distance(const std::vector<Placement>& placements) {
+  return std::accumulate(placements.begin(), placements.end(), 0, [](int sum, const Placement& p) { return sum + p.distance; });
+}
+
+/// All ways of giving every rank a GPU and a core.
+int least_total_distance(const Node& node, int ranks) {
+  const int most = (ranks + static_cast<int>(node.gpus.size()) - 1) / static_cast<int>(node.gpus.size());
+  const int least = ranks / static_cast<int>(node.gpus.size());
+  std::map<std::vector<int>, size_t> cores;  // how many of each kind, by their distances
+  for (const Core& core : node.cores) {
+    std::vector<int> distances;
+    for (const Device& gpu : node.gpus) distances.push_back(distance(node, core, gpu));
+    ++cores[distances];
+  }
+  std::vector<int> loads(node.gpus.size());
+  int best = INT32_MAX;
+  const std::function<void(int, int)> place = [&](int rank, int so_far) {
+    if (so_far >= best) return;
+    if (rank == ranks) {
+      if (*std::ranges::min_element(loads) >= least) best = so_far;
+      return;
+    }
+    for (size_t g = 0; g < loads.size(); ++g) {
+      if (loads[g] == most) continue;
+      ++loads[g];
+      for (auto& [distances, left] : cores) {
+        if (left == 0) continue;
+        --left;
+        place(rank + 1, so_far + distances[g]);
+        ++left;
+      }
+      --loads[g];
+    }
+  };
+  place(0, 0);
+  return best;
+}
+
+std::string in_short(const Node& node, const std::vector<Placement>& placements) {
+  std::string text = fmt::format("{} rank{}\n", placements.size(), placements.size() == 1 ? "" : "s");
+  for (size_t r = 0; r < placements.size(); ++r) {
+    const Placement& p = placements[r];
+    fmt::format_to(std::back_inserter(text), "  {}: gpu {} nic {} cpus {} memory {} distance {}{}\n", r, p.gpu < 0 ? "-" : node.gpus[static_cast<size_t>(p.gpu)].name,
+                   p.nic < 0 ? "-" : node.nics[static_cast<size_t>(p.nic)].name, to_string(p.cpus), to_string(IndexSet(p.memory)), p.distance,
+                   p.shares_cores ? " shared" : "");
+  }
+  return text;
+}
+
+class OnMachine : public testing::TestWithParam<MadeMachine> {};
+
+TEST_P(OnMachine, the_plans_are_the_ones_we_know) {
+  const Node node = node_of(GetParam());
+  std::string plans;
+  const int most = std::max<int>(2 * static_cast<int>(node.gpus.size()), 4);
+  for (int n = 1; n <= most; ++n) plans += in_short(node, plan(node, n));
+  const fs::path file = fs::path(TUTTI_GOLDEN_FOLDER) / (GetParam().name + ".txt");
+  if (std::getenv("TUTTI_UPDATE_GOLDEN")) std::ofstream(file) << plans;
+  std::ifstream in(file);
+  EXPECT_EQ(plans, std::string(std::istreambuf_iterator<char>(in), {})) << file << "; TUTTI_UPDATE_GOLDEN=1 writes it anew, then read the difference";
+}
+
+TEST_P(OnMachine, they_are_sound) {
+  const Node node = node_of(GetParam());
+  for (int n = 1; n <= 2 * static_cast<int>(node.cores.size()) + 1; n += n < 20 ? 1 : 37) {
+    SCOPED_TRACE(fmt::format("{} ranks", n));
+    expect_sound(node, plan(node, n));
+    const auto by_cores = plan(node, n, Policy::kCores);
+    std::vector<size_t> sizes;
+    for (const Placement& p : by_cores) sizes.push_back(p.cpus.size());
+    EXPECT_LE(*std::ranges::max_element(sizes) - *std::ranges::min_element(sizes), node.cores[0].cpus.size());
+  }
+}
+
+TEST_P(OnMachine, the_order_of_discovery_does_not_matter) {
+  MadeMachine shuffled = GetParam();
+  std::mt19937 random(7);
+  const Node node = node_of(GetParam());
+  for (int i = 0; i < 5; ++i) {
+    std::ranges::shuffle(shuffled.devices, random);
+    const Node other = node_of(shuffled);
+    for (const int n : {1, 3, 8}) EXPECT_EQ(in_short(node, plan(node, n)), in_short(other, plan(other, n)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plan, OnMachine, testing::ValuesIn(known_machines()), [](const auto& info) {
+  std::string name = info.param.name;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+MadeMachine random_machine(std::mt19937& random, int most_cores) {
+  const auto between = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+  MadeMachine m{.name = "random", .packages = between(1, 2), .numa_per_package = between(1, 3), .cores_per_numa = between(1, most_cores), .threads = between(1, 2)};
+  const int numas = m.packages * m.numa_per_package;
+  const int gpus = between(0, 5);
+  for (int g = 0; g < gpus; ++g) m.devices.push_back({between(-1, numas - 1), fmt::format("0000:{:02x}:00.0", 8 + g), {fmt::format("cuda{}", g)}});
+  if (between(0, 1)) {
+    m.latencies.assign(static_cast<size_t>(numas * numas), 10);
+    for (int a = 0; a < numas; ++a)
+      for (int b = 0; b < a; ++b) m.latencies[static_cast<size_t>(a * numas + b)] = m.latencies[static_cast<size_t>(b * numas + a)] = between(11, 40);
+  }
+  const int cpus = numas * m.cores_per_numa * m.threads;
+  for (int forbidden = between(0, cpus / 2); forbidden > 0; --forbidden) m.forbidden_cpus.push_back(between(1, cpus - 1));
+  if (between(0, 3) == 0) m.fast_cores = between(1, m.cores_per_numa);
+  return m;
+}
+
+TEST(Plan, is_sound_on_random_machines) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 400; ++i) {
+    const MadeMachine machine = random_machine(random, 8);
+    const Node node = node_of(machine);
+    const int ranks = std::uniform_int_distribution(1, 20)(random);
+    SCOPED_TRACE(fmt::format("machine {}, {} ranks\n{}", i, ranks, to_xml(machine)));
+    expect_sound(node, plan(node, ranks));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Plan, has_the_least_total_distance) {
+  std::mt19937 random(2);
+  int checked = 0;
+  for (int i = 0; checked < 300; ++i) {
+    const Node node = node_of(random_machine(random, 3));
+    const int ranks = std::uniform_int_distribution(1, 5)(random);
+    if (node.gpus.empty() || node.gpus.size() > 4 || ranks > static_cast<int>(node.cores.size())) continue;
+    ++checked;
+    ASSERT_EQ(total_distance(plan(node, ranks)), least_total_distance(node, ranks)) << "machine " << i << ", " << ranks << " ranks";
+  }
+}
+
+TEST(Plan, is_sound_on_real_machines) {
+  const char* folder = std::getenv("TUTTI_TOPOLOGY_DIR");
+  if (!folder) GTEST_SKIP() << "TUTTI_TOPOLOGY_DIR names no folder with hwloc's XML";
+  int machines = 0;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    if (file.path().extension() != ".xml") continue;
+    SCOPED_TRACE(file.path());
+    const Node node = read_topology(file.path());
+    ++machines;
+    for (int n = 1; n <= std::max<int>(2 * static_cast<int>(node.gpus.size()), 8); ++n) {
+      expect_sound(node, plan(node, n));
+      EXPECT_TRUE(node.gpus.empty() || n > 4 || total_distance(plan(node, n)) == least_total_distance(node, n));
+    }
+  }
+  EXPECT_GT(machines, 0);
+}
+
+TEST(Plan, ranks_that_see_different_gpus_get_theirs) {
+  const Node node = node_of(known_machines()[0]);
+  std::vector<Limits> ranks;
+  for (const int gpu : {5, 2, 7, 0}) ranks.push_back({{}, {gpu}});
+  const auto placements = plan(node, ranks);
+  for (size_t r = 0; r < ranks.size(); ++r) EXPECT_EQ(placements[r].gpu, ranks[r].gpus[0]);
+  for (const Placement& p : placements) EXPECT_EQ(p.distance, 0);
+}
+
+TEST(Plan, ranks_that_see_no_gpu_get_none_and_leave_the_others_theirs) {
+  const Node node = node_of(known_machines()[0]);
+  const auto placements = plan(node, {{{}, {}}, {{}, {0}}, {{}, {}}, {{}, {0, 1}}});
+  EXPECT_EQ(placements[0].gpu, -1);
+  EXPECT_EQ(placements[2].gpu, -1);
+  EXPECT_EQ(placements[1].gpu, 0);
+  EXPECT_EQ(placements[3].gpu, 1);
+  std::set<int> cpus;
+  size_t sum = 0;
+  for (const Placement& p : placements) cpus.insert(p.cpus.begin(), p.cpus.end()), sum += p.cpus.size();
+  EXPECT_EQ(cpus.size(), sum);
+}
+
+TEST(Plan, bound_ranks_keep_their_cores_and_get_the_nearest_gpus) {
+  const Node node = node_of(known_machines()[2]);  // GPUs on NUMA nodes 1, 3, 5, 7 of eight cores each
+  std::vector<Limits> ranks;
+  for (const int numa : {7, 1, 5, 3}) {
+    Limits rank{{}, {0, 1, 2, 3}};
+    for (int c = 0; c < 4; ++c) rank.cpus.insert(8 * numa + c);
+    ranks.push_back(rank);
+  }
+  const auto placements = plan(node, ranks);
+  for (size_t r = 0; r < 4; ++r) EXPECT_EQ(placements[r].cpus, ranks[r].cpus);
+  for (const auto& [rank, gpu] : {std::pair(0, 3), {1, 0}, {2, 2}, {3, 1}}) EXPECT_EQ(placements[static_cast<size_t>(rank)].gpu, gpu);
+  EXPECT_EQ(total_distance(placements), 0);
+}
+
+TEST(Plan, seven_ranks_on_four_gpus_all_have_one) {  // others leave ranks without
+  const Node node = node_of(known_machines()[2]);
+  EXPECT_EQ(loads_of(node, plan(node, 7)), (std::vector{2, 2, 2, 1}));
+}
+
+TEST(Plan, refuses_what_can_t_be) {
+  const Node node = node_of(known_machines()[0]);
+  EXPECT_THROW((void)plan(node, 0), UsageError);
+  EXPECT_THROW((void)plan(node, {{{100'000}, {}}}), UsageError);
+  EXPECT_THROW((void)plan(node, {{{}, {8}}}), UsageError);
+  EXPECT_THROW((void)plan(Node(), 1), UsageError);
+}
+
+}  // namespace
+}  // namespace tutti::topology
