@@ -12,6 +12,7 @@
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/interpreter.h"
+#include "topology/assign.h"
 #include "tutti/function.h"
 
 namespace tutti {
@@ -147,7 +148,10 @@ std::string allowed_core_list() {
 
 /// What is no part of Disco: for people, benchmarks and first tests of a cluster.
 void add_our_own() {
-  register_global_func("tutti.describe_worker", [] { return List{host_name(), getpid(), to_string(worker::device()), allowed_core_list()}; });
+  register_global_func("tutti.describe_worker", [] {
+    const auto& gpu = topology::assignment().gpu;  // of this process; of a machine that nobody has looked at: none
+    return List{host_name(), getpid(), to_string(worker::device()), gpu.empty() ? "-" : gpu, allowed_core_list()};
+  });
   register_global_func("tutti.echo", [](const Value& value) { return value; });
   register_global_func("tutti.quick_echo", [](const Value& value) { return value; }, {.function = {.quick = true}});
 }

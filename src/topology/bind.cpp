@@ -75,7 +75,7 @@ std::string verify(const Placement& placement) {
   const Granted now = granted();
   std::string differs;
   if (now.cpus != placement.cpus) differs = fmt::format("CPUs {}, planned {}", to_string(now.cpus), to_string(placement.cpus));
-  if (!now.memory.empty() && !placement.memory.empty() && !(IndexSet(now.memory) & IndexSet(placement.memory)).size())
+  if (!now.memory.empty() && !placement.memory.empty() && !intersect(IndexSet(now.memory), IndexSet(placement.memory)))
     differs += fmt::format("{}memory of NUMA nodes {}, planned {}", differs.empty() ? "" : "; ", to_string(IndexSet(now.memory)), to_string(IndexSet(placement.memory)));
   return differs;
 }

@@ -71,6 +71,7 @@ void add_latencies(hwloc_topology_t topology, const std::vector<hwloc_obj_t>& ob
   hwloc_distances_s* distances = nullptr;
   if (hwloc_distances_get_by_name(topology, "NUMALatency", &count, &distances, 0) != 0 || count == 0) return;
   std::vector<int> places;
+  places.reserve(objects.size());
   for (hwloc_obj_t object : objects) places.push_back(object ? hwloc_distances_obj_index(distances, object) : -1);
   if (std::ranges::all_of(places, [](int place) { return place >= 0; }))
     for (size_t i = 0; i < places.size(); ++i)

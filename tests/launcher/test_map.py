@@ -97,3 +97,21 @@ def test_the_program_takes_over(tmp_path):
     assert "No such file" in run(TUTTI, "bind", "--", str(tmp_path / "nothing"), code=127).stderr
     assert "Permission denied" in run(TUTTI, "bind", "--", str(tmp_path), code=126).stderr
     assert "PROGRAM" in run(TUTTI, "bind", code=106).stderr
+
+
+def job(n, binding, *mpirun, code=0):
+    hello = os.path.join(os.path.dirname(TUTTI), "..", "examples", "hello")
+    return run(MPIRUN, *mpirun, "-n", str(n), hello, code=code, env=os.environ | {"TUTTI_LOG": "info", "TUTTI_BIND": binding}).stderr
+
+
+@pytest.mark.skipif(MINE != [0, 1], reason="written for the two CPUs of the test machines")
+def test_what_a_job_does():
+    assert sorted(line.split("] ")[1] for line in job(2, "cores").splitlines() if "CPUs" in line) == ["CPUs 0: bound", "CPUs 1: bound"]
+    assert job(2, "").count("CPUs left alone: fewer than two cores a rank") == 2
+    assert "CPUs 0-1: bound" in job(1, "")  # mpirun has bound it to one
+    assert job(2, "gpu", "--bind-to", "core").count("CPUs left as the user has bound them") == 2
+    assert job(2, "user").count("left as the user") == 2 and "CPUs" not in job(2, "none")
+
+
+def test_a_wrong_choice_ends_the_job():
+    assert "TUTTI_BIND=sockets: expected gpu, cores, user or none" in job(2, "sockets", code=99)

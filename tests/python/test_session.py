@@ -178,7 +178,7 @@ def test_show(session):
     shown = session.show()
     assert [row[0] for row in shown.rows] == list(range(WORKERS)) and shown.rows[0][2] == os.getpid()
     assert len({row[2] for row in shown.rows}) == (1 if KIND == "thread" else WORKERS)
-    assert "cpu(0)" in repr(shown) and repr(shown).splitlines()[1].split() == ["worker", "host", "pid", "device", "cores"]
+    assert "cpu(0)" in repr(shown) and repr(shown).splitlines()[1].split() == ["worker", "host", "pid", "device", "gpu", "cores"]
     assert shown._repr_html_().count("<tr>") == WORKERS + 1
 
 

@@ -16,6 +16,7 @@
 #include "control/exit_codes.h"
 #include "control/mpi/mpi_channel.h"
 #include "control/mpi/peer_watch.h"
+#include "control/mpi/place_ranks.h"
 #include "control/trace_file.h"
 #include "control/worker.h"
 #include "core/env.h"
@@ -174,10 +175,12 @@ void MpiJob::find_nodes() {
   SharedMemory probe;  // a random token of the first one, read by all
   SegmentAddress address{};
   int shared = 1, per_node = local_size;
+  auto binding = topology::Binding::kNone;
   std::exception_ptr failure;
   try {
     shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
     per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
+    if (owns_mpi_) binding = topology::parse_binding(env_string("TUTTI_BIND").value_or(""));  // other programs' threads are their own
     if (local_rank == 0) {
       probe = SharedMemory::create(4096);
       address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};
@@ -202,6 +205,7 @@ void MpiJob::find_nodes() {
       shared = 0;
     }
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, machine_raw), "MPI_Allreduce");
+  place_ranks(machine_raw, binding);
   machine_cores_ = cores_together(machine_raw);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &machine_cores_, 1, MPI_INT, MPI_MIN, control_.get()), "MPI_Allreduce");
   const int mine[2] = {shared ? first + (local_rank / per_node) * (size_ + 1) : -1 - rank_, first};

@@ -7,9 +7,9 @@ from ._errors import UsageError
 
 
 class Workers:
-    """Where the workers are: a table, in notebooks as HTML. `rows`: (worker, host, pid, device, cores)."""
+    """Where the workers are: a table, in notebooks as HTML. `rows`: (worker, host, pid, device, GPU beside it, cores)."""
 
-    columns = ("worker", "host", "pid", "device", "cores")
+    columns = ("worker", "host", "pid", "device", "gpu", "cores")
 
     def __init__(self, title, rows):
         self.title, self.rows = title, rows
@@ -28,7 +28,7 @@ class Workers:
 
 
 def show(self):
-    """The workers: host, pid, device, the cores they may use. Waits for them; print it, or leave it to a notebook."""
+    """The workers: host, pid, device, the GPU that was chosen for them, the cores they may use. Waits for them; print it, or leave it to a notebook."""
     described = self._get_cached_method("tutti.describe_worker")()
     return Workers(repr(self), [(worker, *described.debug_get_from_remote(worker)) for worker in range(self.num_workers)])
 
