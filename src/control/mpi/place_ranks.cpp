@@ -61,6 +61,7 @@ Share plan_for(const std::vector<std::span<const std::byte>>& said, Binding bind
   std::vector<Assignment> assignments;
   try {
     std::vector<Self> ranks;
+    ranks.reserve(said.size());
     for (const auto& bytes : said) ranks.push_back(decode_self(bytes));
     assignments = assign(discover(), ranks, binding);
   } catch (const std::exception& error) {
