@@ -1,0 +1,262 @@
+#include "run/job.h"
+
+#include <fmt/format.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "run/leftovers.h"
+#include "run/lines.h"
+#include "tutti/error.h"
+
+namespace tutti::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void fail(const char* what) { throw SystemError(fmt::format("{}: {}", what, std::strerror(errno))); }
+
+/// Closed when it goes.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+  void close() {
+    if (const int fd = std::exchange(fd_, -1); fd >= 0) ::close(fd);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;  // nobody reads any more
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+/// One stream of the launcher's: read, untangled, written with the rank in front, kept in files.
+class Stream {
+ public:
+  Stream(Launcher by, int to, const RunOptions& options, const char* name)
+      : to_(to), in_colour_(isatty(to) == 1 && !std::getenv("NO_COLOR")), folder_(options.log_folder), name_(name),
+        untangler_(by, [this](int rank, std::string_view line) { show(rank, line); }) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
+    read_ = Descriptor(ends[0]);
+    write_ = Descriptor(ends[1]);
+  }
+  int read_end() const { return read_.get(); }
+  int write_end() const { return write_.get(); }
+  void close_write_end() { write_.close(); }
+
+  void pass_on() {
+    std::array<char, 1 << 16> part{};
+    const ssize_t n = read(read_.get(), part.data(), part.size());
+    if (n > 0) untangler_.feed({part.data(), static_cast<size_t>(n)});
+    if (n == 0 || (n < 0 && errno != EINTR)) {
+      untangler_.finish();
+      read_.close();
+    }
+  }
+
+ private:
+  void show(int rank, std::string_view line) {
+    if (rank == Untangler::kLauncher) return write_all(to_, std::string(line) + '\n');
+    constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
+    const std::string prefix = in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : fmt::format("[{}] ", rank);
+    write_all(to_, prefix + std::string(line) + '\n');
+    if (folder_.empty()) return;
+    auto& file = files_[rank];
+    if (!file.is_open()) file.open(std::filesystem::path(folder_) / fmt::format("rank-{}.{}", rank, name_), std::ios::app);
+    file << line << '\n' << std::flush;
+  }
+
+  int to_;
+  bool in_colour_;
+  std::string folder_;
+  const char* name_;
+  Untangler untangler_;
+  Descriptor read_, write_;
+  std::map<int, std::ofstream> files_;
+};
+
+constexpr std::array kWatched{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+
+/// Signals come through a descriptor as long as this lives.
+class Signals {
+ public:
+  Signals() {
+    sigset_t watched;
+    sigemptyset(&watched);
+    for (const int number : kWatched) sigaddset(&watched, number);
+    sigprocmask(SIG_BLOCK, &watched, &before_);
+    fd_ = Descriptor(signalfd(-1, &watched, SFD_CLOEXEC));
+    if (fd_.get() < 0) fail("signalfd");
+  }
+  ~Signals() { restore(); }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  int fd() const { return fd_.get(); }
+  signalfd_siginfo next() const {
+    signalfd_siginfo info{};
+    if (read(fd_.get(), &info, sizeof info) != sizeof info) fail("signalfd");
+    return info;
+  }
+
+ private:
+  sigset_t before_{};
+  Descriptor fd_;
+};
+
+pid_t start(const Command& command, const Signals& signals, const Stream* out, const Stream* err) {
+  const pid_t parent = getpid(), child = fork();
+  if (child < 0) fail("fork");
+  if (child > 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  if (isatty(STDIN_FILENO) == 0) setpgid(0, 0);  // else it reads the terminal, and gets its Ctrl-C
+  if (out) dup2(out->write_end(), STDOUT_FILENO);
+  if (err) dup2(err->write_end(), STDERR_FILENO);
+  signals.restore();
+  for (const auto& [name, value] : command.variables) setenv(name.c_str(), value.c_str(), 0);
+  std::vector<std::string> words = command.words;
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  const std::string why = fmt::format("tutti: {}: {}\n", words[0], std::strerror(errno));
+  write_all(STDERR_FILENO, why);
+  _exit(127);
+}
+
+class Job {
+ public:
+  Job(const Command& command, const RunOptions& options) : options_(options) {
+    if (!options.raw) out_.emplace(command.by, STDOUT_FILENO, options, "out"), err_.emplace(command.by, STDERR_FILENO, options, "err");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // whoever loses its parent becomes ours, to be ended
+    pid_ = start(command, signals_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
+    if (out_) out_->close_write_end(), err_->close_write_end();
+    if (options.timeout_s > 0) limit_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.timeout_s));
+  }
+
+  Outcome wait() {
+    while (!status_) {
+      step();
+      if (limit_ && Clock::now() >= *limit_) pass_limit();
+    }
+    end_descendants();
+    for (const auto until = Clock::now() + 1s; out_ && (out_->read_end() >= 0 || err_->read_end() >= 0) && Clock::now() < until;) step();
+    const int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
+    if (timed_out_) return {124, true};
+    return {interrupted_ > 0 && code != 0 ? 130 : code, was_asked_};
+  }
+
+ private:
+  /// Waits for what comes next, at most 200 ms.
+  void step() {
+    std::array<pollfd, 3> watched{pollfd{signals_.fd(), POLLIN, 0}, pollfd{out_ ? out_->read_end() : -1, POLLIN, 0}, pollfd{err_ ? err_->read_end() : -1, POLLIN, 0}};
+    if (poll(watched.data(), watched.size(), 200) <= 0) return;
+    if (watched[1].revents) out_->pass_on();
+    if (watched[2].revents) err_->pass_on();
+    if (watched[0].revents) receive(signals_.next());
+  }
+
+  void receive(const signalfd_siginfo& info) {
+    const auto number = static_cast<int>(info.ssi_signo);
+    if (number == SIGCHLD) return reap();
+    if (number == SIGUSR1 || number == SIGUSR2) return tell(number);
+    was_asked_ = true;
+    if (number == SIGINT && ++interrupted_ > 1) return kill_all();
+    if (number == SIGINT) write_all(STDERR_FILENO, "tutti: interrupted, the job ends; once more kills it\n");
+    const bool has_it = info.ssi_code == SI_KERNEL && isatty(STDIN_FILENO) == 1;  // the terminal has sent it to all
+    if (!has_it) tell(number == SIGHUP ? SIGTERM : number);
+  }
+  void reap() {
+    for (int status = 0; const pid_t ended = waitpid(-1, &status, WNOHANG);) {
+      if (ended < 0) return;
+      if (ended == pid_) status_ = status;
+    }
+  }
+  void tell(int number) const { kill(pid_, number); }
+
+  /// What the ranks do, a chance to end, the end.
+  void pass_limit() {
+    if (!timed_out_) {
+      timed_out_ = was_asked_ = true;
+      write_all(STDERR_FILENO, fmt::format("tutti: the job has run {} s, its limit (--timeout); it is ended\n", options_.timeout_s));
+      tell(SIGUSR2);  // tutti's programs write a hang report; others end, for which mpirun takes its time
+      limit_ = Clock::now() + 3s;
+    } else if (!terminated_) {
+      terminated_ = true;
+      tell(SIGTERM);
+      limit_ = Clock::now() + 5s;
+    } else {
+      limit_.reset();
+      kill_all();
+    }
+  }
+  void kill_all() {
+    kill(pid_, SIGKILL);
+    end_descendants();
+  }
+  /// Ours by adoption, once their parents have ended.
+  void end_descendants() {
+    for (int round = 0; round < 50; ++round) {
+      reap();
+      const auto left = children();
+      bool any = false;
+      for (const pid_t child : left)
+        if (child != pid_ || status_) any = true, kill(child, SIGKILL);
+      if (!any && status_) return;
+      std::this_thread::sleep_for(20ms);
+    }
+  }
+
+  RunOptions options_;
+  Signals signals_;
+  std::optional<Stream> out_, err_;
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+  std::optional<Clock::time_point> limit_;
+  bool timed_out_ = false, terminated_ = false, was_asked_ = false;
+  int interrupted_ = 0;
+};
+
+}  // namespace
+
+Outcome run_job(const Command& command, const RunOptions& options) {
+  if (!options.log_folder.empty()) std::filesystem::create_directories(options.log_folder);
+  const auto begun = std::filesystem::file_time_type::clock::now();
+  const Outcome outcome = Job(command, options).wait();
+  if (outcome.code != 0) sweep_segments(begun);
+  return outcome;
+}
+
+}  // namespace tutti::launcher

@@ -1,0 +1,102 @@
+#include "run/lines.h"
+
+#include <charconv>
+#include <utility>
+
+namespace tutti::launcher {
+namespace {
+
+constexpr size_t kNoTag = 0, kTooShort = std::string_view::npos;
+constexpr size_t kLongestRank = 8;
+
+struct Scanner {
+  std::string_view left;
+  bool ended = false;  // the text, before the tag
+  bool take(std::string_view word) {
+    const size_t n = std::min(word.size(), left.size());
+    if (left.substr(0, n) != word.substr(0, n)) return false;
+    ended = n < word.size();
+    left.remove_prefix(n);
+    return !ended;
+  }
+  bool take_number(int& value) {
+    const size_t digits = std::min(left.find_first_not_of("0123456789"), left.size());
+    ended = digits == left.size() && digits <= kLongestRank;
+    if (ended || digits == 0 || digits > kLongestRank) return false;
+    std::from_chars(left.data(), left.data() + digits, value);
+    left.remove_prefix(digits);
+    return true;
+  }
+};
+
+size_t mpirun_tag(std::string_view text, int& rank) {
+  int found = 0;
+  Scanner head{text};
+  if (!head.take("[1,") || !head.take_number(found) || !head.take("]<std")) return head.ended ? kTooShort : kNoTag;
+  bool may_come = false;
+  for (const std::string_view stream : {"out>:", "err>:", "diag>:"}) {
+    Scanner tail{head.left};
+    if (tail.take(stream)) {
+      rank = found;
+      return text.size() - tail.left.size();
+    }
+    may_come |= tail.ended;
+  }
+  return may_come ? kTooShort : kNoTag;
+}
+
+size_t srun_tag(std::string_view text, int& rank) {
+  Scanner scanner{text};
+  scanner.left.remove_prefix(std::min(scanner.left.find_first_not_of(' '), scanner.left.size()));
+  int found = 0;
+  if (scanner.left.empty()) return kTooShort;
+  if (!scanner.take_number(found) || !scanner.take(": ")) return scanner.ended ? kTooShort : kNoTag;
+  rank = found;
+  return text.size() - scanner.left.size();
+}
+
+}  // namespace
+
+/// Its length, kNoTag, or kTooShort to tell.
+size_t Untangler::read_tag(std::string_view text) {
+  if (by_ == Launcher::kSrun) return at_start_ ? srun_tag(text, speaker_) : kNoTag;
+  return mpirun_tag(text, speaker_);
+}
+
+void Untangler::end_line() {
+  sink_(speaker_, lines_[speaker_]);
+  lines_[speaker_].clear();
+  speaker_ = kLauncher;
+  at_start_ = true;
+}
+
+void Untangler::feed(std::string_view more) {
+  const std::string text = std::exchange(pending_, {}).append(more);
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view left = std::string_view(text).substr(at);
+    if (left[0] == '[' || at_start_) {
+      const size_t tag = read_tag(left);
+      if (tag == kTooShort) {
+        pending_ = left;
+        return;
+      }
+      at_start_ = false;
+      if (tag != kNoTag) {
+        at += tag;
+        continue;
+      }
+    }
+    if (left[0] == '\n') end_line();
+    else lines_[speaker_] += left[0];
+    ++at;
+  }
+}
+
+void Untangler::finish() {
+  lines_[speaker_] += std::exchange(pending_, {});
+  for (const auto& [rank, line] : lines_)
+    if (!line.empty()) sink_(rank, line);
+  lines_.clear();
+}
+
+}  // namespace tutti::launcher

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "run/options.h"
+
+namespace tutti::launcher {
+
+/// Ranks' output as a launcher mixes it, back into lines that are whole. mpirun --tag-output marks every piece ("[1,3]<stdout>:"), which may
+/// begin and end inside a line; srun --label marks lines ("3: ").
+class Untangler {
+ public:
+  static constexpr int kLauncher = -1;  ///< the launcher's own words
+  using Sink = std::function<void(int rank, std::string_view line)>;  ///< without the newline
+
+  Untangler(Launcher by, Sink sink) : by_(by), sink_(std::move(sink)) {}
+  void feed(std::string_view text);
+  void finish();  ///< what has no newline yet
+
+ private:
+  size_t read_tag(std::string_view text);
+  void end_line();
+
+  Launcher by_;
+  Sink sink_;
+  std::string pending_;  // perhaps the begin of a tag
+  int speaker_ = kLauncher;
+  bool at_start_ = true;  // of a line of srun's
+  std::map<int, std::string> lines_;
+};
+
+}  // namespace tutti::launcher

@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include "run/command.h"
+#include "run/lines.h"
+#include "tutti/error.h"
+
+namespace tutti::launcher {
+namespace {
+
+using Lines = std::vector<std::pair<int, std::string>>;
+
+/// However the text is cut into pieces.
+void expect_lines(Launcher by, const std::string& text, const Lines& expected) {
+  for (size_t piece = 1; piece <= text.size(); ++piece) {
+    Lines lines;
+    Untangler untangler(by, [&](int rank, std::string_view line) { lines.emplace_back(rank, line); });
+    for (size_t at = 0; at < text.size(); at += piece) untangler.feed(std::string_view(text).substr(at, piece));
+    untangler.finish();
+    ASSERT_EQ(lines, expected) << "in pieces of " << piece;
+  }
+}
+
+TEST(Untangler, pieces_of_lines_that_mpirun_mixes_become_whole) {
+  expect_lines(Launcher::kMpirun, "[1,1]<stdout>:a1 [1,0]<stdout>:b1 [1,1]<stdout>:a2\n[1,0]<stderr>:b2\n", {{1, "a1 a2"}, {0, "b1 b2"}});
+  expect_lines(Launcher::kMpirun, "[1,12]<stdout>:\n[1,12]<stdout>:last", {{12, ""}, {12, "last"}});
+}
+
+TEST(Untangler, what_only_looks_like_a_tag_is_text) {
+  expect_lines(Launcher::kMpirun, "[1,0]<stdout>:[1,x] [1,2 [] [1,3]<std [1,4]<stdlog>:[[\n", {{0, "[1,x] [1,2 [] [1,3]<std [1,4]<stdlog>:[["}});
+  expect_lines(Launcher::kMpirun, "-----\nPrimary job [1\n", {{Untangler::kLauncher, "-----"}, {Untangler::kLauncher, "Primary job [1"}});
+  expect_lines(Launcher::kMpirun, "[1,123456789012]<stdout>:x\n", {{Untangler::kLauncher, "[1,123456789012]<stdout>:x"}});
+}
+
+TEST(Untangler, srun_marks_lines) {
+  expect_lines(Launcher::kSrun, " 0: a\n11: b: 3: c\n 3: \nsrun: error\n", {{0, "a"}, {11, "b: 3: c"}, {3, ""}, {Untangler::kLauncher, "srun: error"}});
+}
+
+Command command(RunOptions options, const Site& site) {
+  options.ranks = 4;
+  options.program = {"./program", "an argument"};
+  return make_command(options, site);
+}
+const Site kNode{.has_mpirun = true, .srun_mpi = {}};
+const Site kSlurm{.has_mpirun = true, .has_srun = true, .in_allocation = true, .srun_mpi = "MPI plugin types are...\n\tpmi2\n\tpmix_v4\n"};
+
+TEST(RunCommand, srun_inside_an_allocation_else_mpirun) {
+  EXPECT_EQ(as_shell(command({}, kSlurm)), "srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --label ./program 'an argument'");
+  EXPECT_EQ(command({}, kNode).words[0], "mpirun");
+  Site outside = kSlurm;
+  outside.in_allocation = false;
+  EXPECT_EQ(command({}, outside).words[0], "mpirun");
+  Site without_pmix = kSlurm;
+  without_pmix.srun_mpi = "MPI plugin types are...\n\tpmi2\n";
+  EXPECT_EQ(command({}, without_pmix).words[0], "mpirun");
+  EXPECT_EQ(command({.launcher = Launcher::kMpirun}, kSlurm).words[0], "mpirun");
+}
+
+TEST(RunCommand, options_become_the_launchers) {
+  const std::string text = as_shell(command({.hosts = {"a", "b:4"}, .launcher_options = {"--bind-to", "none"}, .bind = "gpu", .raw = true, .valgrind = true}, kNode));
+  EXPECT_NE(text.find("mpirun -n 4 --host a,b:4 --mca oob_tcp_keepalive_time 5"), std::string::npos) << text;
+  EXPECT_NE(text.find("--bind-to none tutti bind --bind gpu -- valgrind --quiet --error-exitcode=1 ./program 'an argument'"), std::string::npos) << text;
+  EXPECT_EQ(text.find("--tag-output"), std::string::npos);
+}
+
+TEST(RunCommand, what_can_t_be_started_is_told) {
+  const auto why = [](const RunOptions& options, const Site& site) -> std::string {
+    try {
+      (void)command(options, site);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  EXPECT_NE(why({}, {}).find("no mpirun in PATH"), std::string::npos);
+  EXPECT_NE(why({.launcher = Launcher::kSrun}, kNode).find("no srun"), std::string::npos);
+  EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .srun_mpi = {}}).find("needs an allocation"), std::string::npos);
+  EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .in_allocation = true, .srun_mpi = "pmi2"}).find("has no pmix"), std::string::npos);
+}
+
+TEST(RunCommand, is_printed_as_a_shell_reads_it) {
+  EXPECT_EQ(as_shell({.words = {"a", "it's", "", "$x"}, .variables = {{"A", "b c"}}}), "A='b c' a 'it'\\''s' '' '$x'");
+}
+
+}  // namespace
+}  // namespace tutti::launcher
