@@ -4,10 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 namespace tutti::launcher {
 namespace {
@@ -48,12 +49,17 @@ std::vector<pid_t> children() {
 
 void sweep_segments(fs::file_time_type begun) {
   std::error_code ignored;
+  std::vector<std::string> unused;
   for (const auto& entry : fs::directory_iterator("/dev/shm", ignored)) {
     struct stat about {};
     const std::string file = entry.path();
     if (!entry.path().filename().string().starts_with("vader_segment.") || stat(file.c_str(), &about) != 0 || about.st_uid != getuid()) continue;
-    if (fs::last_write_time(entry.path(), ignored) >= begun && !is_mapped(file)) fs::remove(entry.path(), ignored);
+    if (fs::last_write_time(entry.path(), ignored) >= begun && !is_mapped(file)) unused.push_back(file);
   }
+  if (unused.empty()) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // another job's, just made, is about to be mapped
+  for (const std::string& file : unused)
+    if (!is_mapped(file)) fs::remove(file, ignored);
 }
 
 }  // namespace tutti::launcher
