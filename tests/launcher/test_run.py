@@ -100,6 +100,16 @@ def test_exit_codes(program, how, code):
     assert not unmapped_segments() - before and not is_running(program)
 
 
+def test_a_killed_mpirun_leaves_nothing(program):
+    before = unmapped_segments()
+    job = start("-n", "2", "--", program, "hang")
+    assert wait_until(lambda: is_running(f"^{program} hang"))
+    time.sleep(0.5)  # they are in MPI
+    subprocess.run(["pkill", "-9", "-P", str(job.pid), "mpirun"], check=True)
+    job.communicate(timeout=20)
+    assert job.returncode == 137 and not is_running(f"^{program}") and not unmapped_segments() - before
+
+
 def test_a_healthy_program(program):
     assert run("-n", "2", "--", program).stderr == ""
 
