@@ -72,6 +72,8 @@ Command make_command(const RunOptions& options, const Site& site) {
     add(words, {"srun", "--mpi=pmix", "-n", std::to_string(options.ranks), "--kill-on-bad-exit=1"});
     if (!options.raw) words.emplace_back("--label");
     if (!hosts.empty()) add(words, {"-w", hosts});
+    // by default Slurm's PMIx mixes two algorithms, and a rank may leave MPI_Init before another is ready for its messages: that one crashes
+    command.variables = {{"SLURM_PMIX_FENCE", "tree"}};
   } else {
     add(words, {"mpirun", "-n", std::to_string(options.ranks)});
     if (!options.raw) words.emplace_back("--tag-output");

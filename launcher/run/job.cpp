@@ -71,6 +71,7 @@ class Stream {
     read_ = Descriptor(ends[0]);
     write_ = Descriptor(ends[1]);
   }
+  std::optional<int> told() const { return told_; }  ///< by srun: how the first task that failed has ended
   int read_end() const { return read_.get(); }
   int write_end() const { return write_.get(); }
   void close_write_end() { write_.close(); }
@@ -87,7 +88,10 @@ class Stream {
 
  private:
   void show(int rank, std::string_view line) {
-    if (rank == Untangler::kLauncher) return write_all(to_, std::string(line) + '\n');
+    if (rank == Untangler::kLauncher) {
+      if (!told_) told_ = end_of_task(line);
+      return write_all(to_, std::string(line) + '\n');
+    }
     constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
     const std::string prefix = in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : fmt::format("[{}] ", rank);
     write_all(to_, prefix + std::string(line) + '\n');
@@ -104,6 +108,7 @@ class Stream {
   Untangler untangler_;
   Descriptor read_, write_;
   std::map<int, std::ofstream> files_;
+  std::optional<int> told_;
 };
 
 constexpr std::array kWatched{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
@@ -173,7 +178,8 @@ class Job {
     }
     end_descendants();
     for (const auto until = Clock::now() + 1s; out_ && (out_->read_end() >= 0 || err_->read_end() >= 0) && Clock::now() < until;) step();
-    const int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
+    int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
+    if (code != 0 && err_ && err_->told()) code = *err_->told();
     if (timed_out_) return {124, true};
     return {interrupted_ > 0 && code != 0 ? 130 : code, was_asked_};
   }

@@ -1,6 +1,7 @@
 #include "run/lines.h"
 
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 namespace tutti::launcher {
@@ -55,7 +56,28 @@ size_t srun_tag(std::string_view text, int& rank) {
   return text.size() - scanner.left.size();
 }
 
+constexpr int kMostSignals = 32;
+
 }  // namespace
+
+std::optional<int> end_of_task(std::string_view line) {
+  Scanner scanner{line};
+  if (!scanner.take("srun: error: ")) return std::nullopt;
+  const size_t task = scanner.left.find(": task");
+  const size_t how = task == std::string_view::npos ? task : scanner.left.find(": ", task + 2);
+  if (how == std::string_view::npos) return std::nullopt;
+  std::string_view what = scanner.left.substr(how + 2);
+  constexpr std::string_view kExited = "Exited with exit code ";
+  if (what.starts_with(kExited)) {
+    what.remove_prefix(kExited.size());
+    int code = 0;
+    const auto [end, error] = std::from_chars(what.data(), what.data() + what.size(), code);
+    return error == std::errc() ? std::optional(code) : std::nullopt;
+  }
+  for (int number = 1; number < kMostSignals; ++number)
+    if (what.starts_with(strsignal(number))) return 128 + number;
+  return std::nullopt;
+}
 
 /// Its length, kNoTag, or kTooShort to tell.
 size_t Untangler::read_tag(std::string_view text) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,5 +32,9 @@ class Untangler {
   bool at_start_ = true;  // of a line of srun's
   std::map<int, std::string> lines_;
 };
+
+/// What srun says of a task's end, as an exit code: "srun: error: n3: task 2: Exited with exit code 5", "...: Killed". Its own exit code is the
+/// largest of all tasks, those included that it ended because of the first.
+std::optional<int> end_of_task(std::string_view line);
 
 }  // namespace tutti::launcher

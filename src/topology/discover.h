@@ -6,7 +6,8 @@
 
 namespace tutti::topology {
 
-/// This machine, as far as its control group lets us use it: with no GPU and no driver, too.  @throws SystemError
+/// This machine, as far as its control group lets us use it: with no GPU and no driver, too. Or what TUTTI_TOPOLOGY=FILE says in its place.
+/// @throws SystemError, UsageError  the file can't be read
 Node discover();
 
 /// Another one, or this one elsewhere: what `lstopo FILE.xml` writes (hwloc 2's XML; also version 1's).

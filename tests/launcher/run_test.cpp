@@ -35,6 +35,15 @@ TEST(Untangler, srun_marks_lines) {
   expect_lines(Launcher::kSrun, " 0: a\n11: b: 3: c\n 3: \nsrun: error\n", {{0, "a"}, {11, "b: 3: c"}, {3, ""}, {Untangler::kLauncher, "srun: error"}});
 }
 
+TEST(EndOfTask, srun_tells_how_the_first_task_has_ended) {
+  EXPECT_EQ(end_of_task("srun: error: n3: task 2: Exited with exit code 5"), 5);
+  EXPECT_EQ(end_of_task("srun: error: n1: tasks 0-2: Exited with exit code 7"), 7);
+  EXPECT_EQ(end_of_task("srun: error: n2: task 1: Killed"), 137);
+  EXPECT_EQ(end_of_task("srun: error: n2: task 1: Segmentation fault (core dumped)"), 139);
+  for (const char* other : {"srun: error: Unable to create step", "srun: launch/slurm: task 1", "task 2: Exited with exit code 5", "srun: error: n1: task 1: Exited with exit code x", ""})
+    EXPECT_EQ(end_of_task(other), std::nullopt) << other;
+}
+
 Command command(RunOptions options, const Site& site) {
   options.ranks = 4;
   options.program = {"./program", "an argument"};
@@ -44,7 +53,7 @@ const Site kNode{.has_mpirun = true, .srun_mpi = {}};
 const Site kSlurm{.has_mpirun = true, .has_srun = true, .in_allocation = true, .srun_mpi = "MPI plugin types are...\n\tpmi2\n\tpmix_v4\n"};
 
 TEST(RunCommand, srun_inside_an_allocation_else_mpirun) {
-  EXPECT_EQ(as_shell(command({}, kSlurm)), "srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --label ./program 'an argument'");
+  EXPECT_EQ(as_shell(command({}, kSlurm)), "SLURM_PMIX_FENCE=tree srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --label ./program 'an argument'");
   EXPECT_EQ(command({}, kNode).words[0], "mpirun");
   Site outside = kSlurm;
   outside.in_allocation = false;
