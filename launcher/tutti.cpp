@@ -13,6 +13,7 @@ int main(int argc, char** argv) try {
   app.require_subcommand(1);
   int code = 0;
   tutti::launcher::add_run(app, code);
+  tutti::launcher::add_script(app);
   tutti::launcher::add_map(app);
   tutti::launcher::add_bind(app, code);
   tutti::launcher::add_trace(app);

@@ -46,6 +46,20 @@ grep -q '^SLURM_PMIX_FENCE=tree srun --mpi=pmix' "$state/out" || fail "tutti run
 [ "$(grep -cE '^(\[0\] )?hello from worker' "$state/out")" = 12 ] || fail "hello by three launchers"
 grep -q '^exit code 5$' "$state/out" || fail "the exit code of a program under srun"
 
+# a script of tutti's own: accepted, runs; its hook saves before the time limit, the job is queued again
+export PATH=$build/launcher:$PATH
+rm -f "$state/out"
+"$tutti" script -N 4 -n 4 --gpus-per-node 2 --time 5 --requeue --signal-before 60 --name own --output "$state/out" -- "$hello" >"$state/own"
+sbatch --test-only "$state/own" >/dev/null 2>&1 || fail "sbatch --test-only does not take: $(cat "$state/own")"
+timeout 120 sbatch --quiet --wait "$state/own" || fail "a script of tutti's: $(cat "$state/own")"
+[ "$(grep -c 'hello from worker' "$state/out")" = 4 ] || fail "a script of tutti's"
+"$tutti" script -n 1 --requeue --output "$state/out" -- bash -c 'exit 75' >"$state/own"
+job=$(sbatch --parsable "$state/own") || fail "a script that requeues"
+for _ in $(seq 100); do scontrol show job "$job" | grep -q 'Restarts=1' && break; sleep 0.2; done
+scontrol show job "$job" | grep -qE 'JobState=(PENDING|RUNNING|COMPLETING)' && scontrol show job "$job" | grep -q 'Restarts=1' ||
+  fail "a job that ends with 75 is queued again: $(scontrol show job "$job")"  # Slurm starts it two minutes later
+scancel "$job"
+
 # which GPU, in each of Slurm's ways to bind them
 export TUTTI_TOPOLOGY=$here/node.xml TUTTI_LOG=info
 gpus() { # EXPECTED SRUN_OPTIONS...: of the ranks in order

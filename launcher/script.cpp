@@ -1,0 +1,62 @@
+// tutti script
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "run/command.h"
+
+namespace {
+
+using namespace tutti::launcher;
+
+struct Options {
+  int nodes = 1, ranks = 1, gpus_per_node = 0, signal_before_s = 0;
+  std::string time, name = "tutti", partition, output;
+  std::vector<std::string> modules, program;
+  bool requeue = false;
+};
+
+std::string script(const Options& options) {
+  std::string text = "#!/bin/bash\n";
+  const auto line = [&](const std::string& option) { text += "#SBATCH " + option + "\n"; };
+  line("--job-name=" + options.name);
+  line(fmt::format("--nodes={}", options.nodes));
+  line(fmt::format("--ntasks={}", options.ranks));
+  if (options.ranks % options.nodes == 0) line(fmt::format("--ntasks-per-node={}", options.ranks / options.nodes));
+  if (options.gpus_per_node > 0) line(fmt::format("--gpus-per-node={}", options.gpus_per_node));  // a node's ranks see all: tutti chooses
+  if (!options.time.empty()) line("--time=" + options.time);
+  if (!options.partition.empty()) line("--partition=" + options.partition);
+  if (!options.output.empty()) line("--output=" + options.output);
+  if (options.signal_before_s > 0) line(fmt::format("--signal=USR1@{}", options.signal_before_s));
+  if (options.requeue) line("--requeue"), line("--open-mode=append");
+  for (const std::string& module : options.modules) text += "module load " + module + "\n";
+  text += "tutti run -n " + std::to_string(options.ranks) + " -- " + as_shell({.words = options.program, .variables = {}}) + "\n";
+  if (!options.requeue) return text;
+  // 75: Session::on_preemption has saved what it wants
+  text += "code=$?\n"
+          "[ $code != 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n"
+          "exit $code\n";
+  return text;
+}
+
+}  // namespace
+
+void tutti::launcher::add_script(CLI::App& app) {
+  auto* command = app.add_subcommand("script", "writes a batch script for Slurm to standard output: tutti script -N 2 -n 8 -- ./program > job; sbatch job");
+  const auto options = std::make_shared<Options>();
+  command->add_option("-N,--nodes", options->nodes, "nodes")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  command->add_option("-n,--ranks", options->ranks, "ranks, of all nodes together")->required()->check(CLI::Range(1, 1 << 24));
+  command->add_option("--gpus-per-node", options->gpus_per_node, "GPUs of each node")->check(CLI::Range(0, 1024));
+  command->add_option("--time", options->time, "time limit as Slurm has it: 30, 4:00:00, 2-12");
+  command->add_option("--signal-before", options->signal_before_s, "seconds before the limit when ranks get SIGUSR1: Session::on_preemption saves then")->check(CLI::Range(1, 65535));
+  command->add_flag("--requeue", options->requeue, "start again after preemption (exit code 75) and when a node has failed");
+  command->add_option("--module", options->modules, "`module load` this first; may be repeated")->type_size(1)->allow_extra_args(false);
+  command->add_option("--name", options->name, "of the job")->capture_default_str();
+  command->add_option("--partition", options->partition, "Slurm's");
+  command->add_option("--output", options->output, "file for what it writes; %j is the job's number");
+  command->add_option("PROGRAM", options->program, "after --: the program and its arguments")->required();
+  command->callback([options] { std::cout << script(*options); });
+}
