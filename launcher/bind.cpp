@@ -40,7 +40,8 @@ struct Place {
     std::vector<std::string> notes;
     visible = visible_gpus(this_process, node, notes);
     for (const std::string& note : notes) say(note);
-    const std::vector<Limits> all(static_cast<size_t>(local.ranks), {cpus_of(node), visible});
+    const bool alone_and_bound = by == BoundBy::kUser && local.ranks == 1;  // else nobody here knows where the others are
+    const std::vector<Limits> all(static_cast<size_t>(local.ranks), {alone_and_bound ? before & cpus_of(node) : cpus_of(node), visible});
     placement = plan(node, all, policy)[static_cast<size_t>(local.rank)];
     if (by != BoundBy::kUser) return;
     placement.cpus = before;
@@ -58,6 +59,7 @@ int bind_and_run(const Options& options) {
   if (place.by == BoundBy::kUser) place.say(fmt::format("stays on CPUs {}, where it was bound", to_string(place.before)));
   else if (const std::string problem = topology::bind(place.placement); !problem.empty()) place.say(problem);
   if (place.by != BoundBy::kUser) setenv("TUTTI_BOUND", "1", 1);  // tutti verify and sessions know whose it is
+  setenv("TUTTI_BIND", options.policy == Policy::kCores ? "cores" : "gpu", 0);  // and make the same of it
   if (!options.keep_devices)
     for (const auto& [name, value] : first_gpu(place.node, place.visible, place.placement.gpu)) setenv(name.c_str(), value.c_str(), 1);
   if (place.placement.gpu >= 0) setenv("TUTTI_GPU", place.node.gpus[static_cast<size_t>(place.placement.gpu)].pci.c_str(), 1);

@@ -69,7 +69,7 @@ Command make_command(const RunOptions& options, const Site& site) {
   std::string hosts;
   for (const std::string& host : options.hosts) hosts += (hosts.empty() ? "" : ",") + host;
   if (command.by == Launcher::kSrun) {
-    add(words, {"srun", "--mpi=pmix", "-n", std::to_string(options.ranks), "--kill-on-bad-exit=1"});
+    add(words, {"srun", "--mpi=pmix", "-n", std::to_string(options.ranks), "--kill-on-bad-exit=1", "--quit-on-interrupt"});
     if (!options.raw) words.emplace_back("--label");
     if (!hosts.empty()) add(words, {"-w", hosts});
     // by default Slurm's PMIx mixes two algorithms, and a rank may leave MPI_Init before another is ready for its messages: that one crashes

@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -119,7 +120,10 @@ class Signals {
   Signals() {
     sigset_t watched;
     sigemptyset(&watched);
-    for (const int number : kWatched) sigaddset(&watched, number);
+    struct sigaction now {};
+    std::signal(SIGCHLD, SIG_DFL);  // ignored, children would go without a word
+    for (const int number : kWatched)  // nohup, and shells for what runs in the background, have some ignored
+      if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&watched, number);
     sigprocmask(SIG_BLOCK, &watched, &before_);
     fd_ = Descriptor(signalfd(-1, &watched, SFD_CLOEXEC));
     if (fd_.get() < 0) fail("signalfd");
@@ -163,7 +167,7 @@ pid_t start(const Command& command, const Signals& signals, const Stream* out, c
 
 class Job {
  public:
-  Job(const Command& command, const RunOptions& options) : options_(options) {
+  Job(const Command& command, const RunOptions& options) : by_(command.by), options_(options) {
     if (!options.raw) out_.emplace(command.by, STDOUT_FILENO, options, "out"), err_.emplace(command.by, STDERR_FILENO, options, "err");
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // whoever loses its parent becomes ours, to be ended
     pid_ = start(command, signals_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
@@ -229,22 +233,28 @@ class Job {
     }
   }
   void kill_all() {
+    if (by_ == Launcher::kSrun) return tell(SIGTERM);  // only srun can end what runs on other nodes, and TERM makes it
     kill(pid_, SIGKILL);
     end_descendants();
   }
   /// Ours by adoption, once their parents have ended.
   void end_descendants() {
-    for (int round = 0; round < 50; ++round) {
+    const auto patience = Clock::now() + (by_ == Launcher::kSrun ? 5s : 0s);  // srun's child ends the step when srun is gone
+    for (int round = 0; round < 50 || Clock::now() < patience; ++round) {
       reap();
       const auto left = children();
       bool any = false;
       for (const pid_t child : left)
-        if (child != pid_ || status_) any = true, kill(child, SIGKILL);
+        if (child != pid_ || status_) {
+          any = true;
+          if (Clock::now() >= patience) kill(child, SIGKILL);
+        }
       if (!any && status_) return;
       std::this_thread::sleep_for(20ms);
     }
   }
 
+  Launcher by_;
   RunOptions options_;
   Signals signals_;
   std::optional<Stream> out_, err_;

@@ -32,8 +32,11 @@ Binding parse_binding(const std::string& text) {
 
 Self self() {
   Self self{.cpus = granted().cpus, .variables = {}};
-  for (const char* name : kPlaceVariables)
+  const auto note = [&](const char* name) {
     if (auto value = this_process(name)) self.variables[name] = std::move(*value);
+  };
+  std::ranges::for_each(kPlaceVariables, note);
+  std::ranges::for_each(kBindingVariables, note);
   return self;
 }
 

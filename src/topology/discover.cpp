@@ -149,6 +149,11 @@ void for_each_os_device(hwloc_obj_t pci, const Each& each) {
     if (child->type == HWLOC_OBJ_OS_DEVICE) each(child);
 }
 
+/// ROCm wants "GPU-" and 16 digits, of which hwloc has the number.
+std::string as_driver_names_it(std::string_view key, const std::string& uuid) {
+  return key == "AMDUUID" && !uuid.empty() && !uuid.starts_with("GPU-") ? fmt::format("GPU-{:0>16}", uuid) : uuid;
+}
+
 /// One GPU has a device of each library; a GPU in parts (CPX) has several of one.
 void add_gpus_of(hwloc_topology_t topology, hwloc_obj_t pci, Node& node) {
   std::map<std::string, std::vector<hwloc_obj_t>> by_library;
@@ -161,7 +166,7 @@ void add_gpus_of(hwloc_topology_t topology, hwloc_obj_t pci, Node& node) {
     Device gpu = device_at(topology, pci, parts[i]->name, info(parts[i], "GPUModel"));
     for (const auto& [library, devices] : by_library)
       for (const char* key : {"NVIDIAUUID", "AMDUUID", "LevelZeroUUID"})
-        if (devices.size() == parts.size() && gpu.uuid.empty()) gpu.uuid = info(devices[i], key);
+        if (devices.size() == parts.size() && gpu.uuid.empty()) gpu.uuid = as_driver_names_it(key, info(devices[i], key));
     if (gpu.model.empty()) gpu.model = info(pci, "PCIDevice");
     node.gpus.push_back(std::move(gpu));
   }
@@ -190,6 +195,7 @@ void add_devices(hwloc_topology_t topology, Node& node) {
     });
     if (!fabric.empty()) node.nics.push_back(device_at(topology, pci, fabric, info(pci, "PCIDevice")));
   }
+  for (Device& gpu : guessed) gpu.is_guessed = true;
   if (node.gpus.empty()) node.gpus = std::move(guessed);
   const auto place = [](const Device& device) { return std::pair(device.pci, std::pair(device.name.size(), device.name)); };  // rsmi2 before rsmi10
   std::ranges::sort(node.gpus, {}, place);

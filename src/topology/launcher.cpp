@@ -100,7 +100,7 @@ BoundBy bound_by(const Environment& environment, const Node& node, const IndexSe
   if (environment("TUTTI_BOUND")) return BoundBy::kDefault;
   if (!environment("OMPI_MCA_orte_bound_at_launch")) return BoundBy::kUser;
   const auto mapping = environment("OMPI_MCA_rmaps_base_mapping_policy").value_or("");
-  const bool asked = environment("OMPI_MCA_hwloc_base_binding_policy") || environment("OMPI_MCA_hwloc_base_cpu_set") || environment("OMPI_MCA_orte_rankfile") ||
+  const bool asked = std::ranges::any_of(kBindingVariables, [&](const char* name) { return environment(name).has_value(); }) ||
                      mapping.find("PE=") != std::string::npos || mapping.find("pe=") != std::string::npos;
   return asked ? BoundBy::kUser : BoundBy::kDefault;
 }
@@ -119,17 +119,22 @@ std::vector<int> visible_gpus(const Environment& environment, const Node& node, 
 std::vector<std::pair<std::string, std::string>> first_gpu(const Node& node, const std::vector<int>& visible, int gpu) {
   if (gpu < 0) return {};
   const std::string& vendor = node.gpus[static_cast<size_t>(gpu)].vendor;
-  if (vendor != "nvidia" && vendor != "amd") return {};
+  if ((vendor != "nvidia" && vendor != "amd") || node.gpus[static_cast<size_t>(gpu)].is_guessed) return {};
   std::vector<int> all, order{gpu};
   for (size_t g = 0; g < node.gpus.size(); ++g)
     if (node.gpus[g].vendor == vendor) all.push_back(static_cast<int>(g));
   for (const int other : visible)
     if (other != gpu && node.gpus[static_cast<size_t>(other)].vendor == vendor) order.push_back(other);
-  const bool have_uuids = std::ranges::all_of(order, [&](int g) { return !node.gpus[static_cast<size_t>(g)].uuid.empty(); });
+  const auto uuid = [&](int g) { return node.gpus[static_cast<size_t>(g)].uuid; };
+  const bool have_uuids = std::ranges::all_of(order, [&](int g) { return !uuid(g).empty() && std::ranges::count(all, uuid(g), uuid) == 1; });  // parts may share one
   std::string names;
   for (const int g : order)
     names += (names.empty() ? "" : ",") + (have_uuids ? node.gpus[static_cast<size_t>(g)].uuid : std::to_string(std::ranges::find(all, g) - all.begin()));
-  if (vendor == "amd") return {{"ROCR_VISIBLE_DEVICES", names}};
+  if (vendor == "amd") {
+    std::string counted = "0";  // HIP's numbers count what is left
+    for (size_t i = 1; i < order.size(); ++i) counted += "," + std::to_string(i);
+    return {{"ROCR_VISIBLE_DEVICES", names}, {"HIP_VISIBLE_DEVICES", counted}};
+  }
   return {{"CUDA_VISIBLE_DEVICES", names}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}};
 }
 

@@ -12,9 +12,12 @@ namespace tutti::topology {
 
 using Environment = std::function<std::optional<std::string>(const char*)>;
 std::optional<std::string> this_process(const char* name);  ///< an Environment
-/// What is asked for here, but for the local rank.
-inline constexpr const char* kPlaceVariables[] = {"TUTTI_BOUND", "OMPI_MCA_orte_bound_at_launch", "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_hwloc_base_binding_policy",
-                                                  "OMPI_MCA_hwloc_base_cpu_set", "OMPI_MCA_orte_rankfile", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"};
+/// What options of mpirun's that bind leave in a rank's environment: --bind-to, --cpu-set, --cpu-list, -rf, and older ones.
+inline constexpr const char* kBindingVariables[] = {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_set", "OMPI_MCA_hwloc_base_cpu_list", "OMPI_MCA_orte_rankfile",
+                                                    "OMPI_MCA_hwloc_base_bind_to_core", "OMPI_MCA_hwloc_base_bind_to_socket", "OMPI_MCA_rmaps_base_cpus_per_rank"};
+/// What else is asked for here, but for the local rank.
+inline constexpr const char* kPlaceVariables[] = {"TUTTI_BOUND", "OMPI_MCA_orte_bound_at_launch", "OMPI_MCA_rmaps_base_mapping_policy", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                                  "HIP_VISIBLE_DEVICES"};
 
 struct LocalRank {
   int rank = 0, ranks = 1;  ///< on this node

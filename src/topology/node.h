@@ -30,6 +30,7 @@ struct Device {
   std::string uuid;  ///< empty if not known
   std::string model;
   std::string vendor;  ///< nvidia, amd, intel; else empty
+  bool is_guessed = false;  ///< from its PCI class: a driver may number others, or refuse it
   IndexSet near;       ///< CPUs that hang on the same bridge
   std::vector<std::string> bridges;  ///< above it, from the root complex: those who share more of them are nearer to each other
 };

@@ -236,8 +236,10 @@ void check(const Node& node, const std::vector<Limits>& ranks) {
 
 std::vector<Placement> plan(const Node& node, const std::vector<Limits>& given, Policy policy) {
   std::vector<Limits> ranks = given;
-  for (Limits& rank : ranks)
+  for (Limits& rank : ranks) {
     if (rank.cpus.empty()) rank.cpus = cpus_of(node);
+    std::ranges::sort(rank.gpus);  // ranks may see the same in other orders
+  }
   check(node, ranks);
   std::vector<Placement> placements(ranks.size());
   const bool is_bound = std::ranges::any_of(ranks, [&](const Limits& rank) { return rank.cpus != ranks[0].cpus; });

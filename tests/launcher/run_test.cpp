@@ -53,7 +53,7 @@ const Site kNode{.has_mpirun = true, .srun_mpi = {}};
 const Site kSlurm{.has_mpirun = true, .has_srun = true, .in_allocation = true, .srun_mpi = "MPI plugin types are...\n\tpmi2\n\tpmix_v4\n"};
 
 TEST(RunCommand, srun_inside_an_allocation_else_mpirun) {
-  EXPECT_EQ(as_shell(command({}, kSlurm)), "SLURM_PMIX_FENCE=tree srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --label ./program 'an argument'");
+  EXPECT_EQ(as_shell(command({}, kSlurm)), "SLURM_PMIX_FENCE=tree srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --quit-on-interrupt --label ./program 'an argument'");
   EXPECT_EQ(command({}, kNode).words[0], "mpirun");
   Site outside = kSlurm;
   outside.in_allocation = false;

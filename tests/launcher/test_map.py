@@ -115,3 +115,13 @@ def test_what_a_job_does():
 
 def test_a_wrong_choice_ends_the_job():
     assert "TUTTI_BIND=sockets: expected gpu, cores, user or none" in job(2, "sockets", code=99)
+
+
+def test_verify_after_bind_on_a_machine_with_gpus(machine):
+    """Each rank has its own order of GPUs then; the plan is the same."""
+    lines = []
+    for rank in (0, 1):
+        env = os.environ | {"TUTTI_TOPOLOGY": machine, "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "CUDA_VISIBLE_DEVICES": f"{rank},{1 - rank}"}
+        lines += run(TUTTI, "verify", code=None, env=env | {"TUTTI_BOUND": "1"}).stdout.splitlines()
+    assert [line.split(":")[1].split(";")[0] + line.split(":", 2)[2][:0] for line in lines] == [" CPUs 0-3, GPU 0000", " CPUs 4-7, GPU 0000"]
+    assert "GPU 0000:01:00.0" in lines[0] and "GPU 0000:02:00.0" in lines[1]

@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -117,6 +118,24 @@ def test_a_healthy_program(program):
 def test_a_time_limit_says_what_the_ranks_do(program):
     done = run("-n", "2", "--timeout", "1", "--", program, "hang", code=124)
     assert "has run 1 s, its limit" in done.stderr and not is_running(program)
+
+
+def test_before_the_limit_ends_it_tutti_s_program_says_what_it_does(tmp_path):
+    script = tmp_path / "stuck.py"
+    script.write_text("import tutti\ns = tutti.Session()\n@s.define\ndef stuck():\n    import time\n    time.sleep(1000)\nstuck()\ns.sync_all()\n")
+    folder = os.path.join(os.path.dirname(TUTTI), "..", "src", "python")
+    if not glob.glob(os.path.join(folder, "tutti", "_core*.so")):
+        pytest.skip("built without Python")
+    done = run("-n", "2", "--timeout", "4", "-L", "-x", "-L", f"PYTHONPATH={folder}", "--", sys.executable, "-m", "tutti", str(script), code=124)
+    assert done.stderr.count("stuck") >= 2 and "worker 1" in done.stderr, done.stderr
+
+
+def test_ignored_signals_stay_ignored(tmp_path):
+    job = subprocess.Popen(["bash", "-c", f"trap '' HUP; exec {TUTTI} run -n 1 -- bash -c 'echo ready; sleep 2; echo end'"], stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    assert job.stdout.readline() == "[0] ready\n"
+    job.send_signal(signal.SIGHUP)
+    assert job.communicate(timeout=20)[0] == "[0] end\n" and job.returncode == 0
+    assert subprocess.run(["bash", "-c", f"trap '' CHLD; exec {TUTTI} run -n 1 -- true"], stdin=subprocess.DEVNULL, timeout=20).returncode == 0
 
 
 def test_programs_that_can_t_be_started():

@@ -56,7 +56,7 @@ TEST(Launcher, what_mpirun_does_unasked_may_be_overridden) {
   EXPECT_EQ(bound_by(with({}), node, some), BoundBy::kUser) << "taskset, Slurm";
   EXPECT_EQ(bound_by(with({{bound, "1"}}), node, some), BoundBy::kDefault);
   EXPECT_EQ(bound_by(with({{"TUTTI_BOUND", "1"}}), node, some), BoundBy::kDefault);
-  for (const char* asked : {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_set", "OMPI_MCA_orte_rankfile"})
+  for (const char* asked : kBindingVariables)
     EXPECT_EQ(bound_by(with({{bound, "1"}, {asked, "x"}}), node, some), BoundBy::kUser);
   EXPECT_EQ(bound_by(with({{bound, "1"}, {"OMPI_MCA_rmaps_base_mapping_policy", "socket:PE=2"}}), node, some), BoundBy::kUser);
   EXPECT_EQ(bound_by(with({{bound, "1"}, {"OMPI_MCA_rmaps_base_mapping_policy", "socket"}}), node, some), BoundBy::kDefault);
@@ -85,7 +85,9 @@ TEST(Launcher, rocm_has_two_variables) {
   std::vector<std::string> notes;
   EXPECT_EQ(visible_gpus(with({{"ROCR_VISIBLE_DEVICES", "4,5,6"}, {"HIP_VISIBLE_DEVICES", "2,0"}}), node, notes), (std::vector{6, 4}));
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}), node, notes).size(), 8U);
-  EXPECT_EQ(first_gpu(node, {6, 4}, 4)[0], (std::pair<std::string, std::string>("ROCR_VISIBLE_DEVICES", "4,6")));
+  const auto named = first_gpu(node, {6, 4}, 4);
+  EXPECT_EQ(named[0], (std::pair<std::string, std::string>("ROCR_VISIBLE_DEVICES", "4,6")));
+  EXPECT_EQ(named[1], (std::pair<std::string, std::string>("HIP_VISIBLE_DEVICES", "0,1"))) << "HIP counts what ROCR has left";
 }
 
 TEST(Launcher, a_program_finds_its_gpu_first_and_all_others) {
@@ -94,7 +96,11 @@ TEST(Launcher, a_program_finds_its_gpu_first_and_all_others) {
   EXPECT_EQ(named[0], (std::pair<std::string, std::string>("CUDA_VISIBLE_DEVICES", "GPU-c123,GPU-a123,GPU-b123,GPU-d123")));
   node.gpus[1].uuid.clear();
   EXPECT_EQ(first_gpu(node, {0, 1}, 1)[0].second, "1,0");
+  node.gpus[0].uuid = node.gpus[1].uuid = "GPU-same";
+  EXPECT_EQ(first_gpu(node, {0, 1}, 1)[0].second, "1,0") << "parts of a GPU may share an id";
   EXPECT_TRUE(first_gpu(node, {}, -1).empty());
+  const Node guessed = parse_topology(to_xml(known_machines()[2]));
+  EXPECT_TRUE(first_gpu(guessed, {0, 1}, 1).empty()) << "nobody knows the driver's numbers of what only PCI tells of";
 }
 
 }  // namespace

@@ -216,6 +216,14 @@ TEST(Plan, ranks_that_see_different_gpus_get_theirs) {
   for (const Placement& p : placements) EXPECT_EQ(p.distance, 0);
 }
 
+TEST(Plan, the_order_in_which_ranks_see_gpus_does_not_matter) {
+  const Node node = node_of(known_machines()[0]);
+  std::vector<Limits> ranks;
+  for (const int first : {0, 1, 2, 3}) ranks.push_back({{}, {first, (first + 1) % 4, (first + 2) % 4, (first + 3) % 4}});
+  const auto placements = plan(node, ranks);
+  EXPECT_EQ(in_short(node, placements), in_short(node, plan(node, std::vector<Limits>(4, {{}, {0, 1, 2, 3}}))));
+}
+
 TEST(Plan, ranks_that_see_no_gpu_get_none_and_leave_the_others_theirs) {
   const Node node = node_of(known_machines()[0]);
   const auto placements = plan(node, {{{}, {}}, {{}, {0}}, {{}, {}}, {{}, {0, 1}}});

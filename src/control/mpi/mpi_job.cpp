@@ -205,7 +205,9 @@ void MpiJob::find_nodes() {
       shared = 0;
     }
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &shared, 1, MPI_INT, MPI_MIN, machine_raw), "MPI_Allreduce");
-  place_ranks(machine_raw, binding);
+  auto agreed = static_cast<int>(binding);  // programs of one job may differ; nothing, if anybody wants nothing
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &agreed, 1, MPI_INT, MPI_MAX, machine_raw), "MPI_Allreduce");
+  place_ranks(machine_raw, static_cast<topology::Binding>(agreed));
   machine_cores_ = cores_together(machine_raw);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &machine_cores_, 1, MPI_INT, MPI_MIN, control_.get()), "MPI_Allreduce");
   const int mine[2] = {shared ? first + (local_rank / per_node) * (size_ + 1) : -1 - rank_, first};
