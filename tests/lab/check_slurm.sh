@@ -11,6 +11,7 @@ done
 state=$(mktemp -d)
 trap '"$here/slurm-down" "$state" >/dev/null 2>&1; rm -rf "$state"' EXIT
 "$here/slurm-up" "$state" 4 >"$state/up.log" 2>&1 || { cat "$state/up.log"; exit 1; }
+[ "$(cat "$state/run/ns")" = 1 ] || { echo "skipped: no namespaces here: nodes would share one address and one /dev/shm"; exit 77; }
 . "$state/env"
 . "$here/../support/mpi_env.sh"
 unset OMPI_MCA_rmaps_base_oversubscribe  # Slurm says how many
