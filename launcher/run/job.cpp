@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -85,24 +86,44 @@ class Stream {
       untangler_.finish();
       read_.close();
     }
+    flush();
   }
+  bool may_read() const { return unwritten_.size() < kMostUnwritten; }
+  bool is_written() const { return unwritten_.empty(); }
+  /// As much as the reader takes without making us wait: a pager may stand still, and signals and the time limit are looked at all the same.
+  void flush() {
+    pollfd to{to_, POLLOUT, 0};
+    size_t written = 0;
+    while (written < unwritten_.size() && poll(&to, 1, 0) > 0) {
+      const ssize_t n = write(to_, unwritten_.data() + written, std::min<size_t>(unwritten_.size() - written, PIPE_BUF));
+      if (n < 0 && errno != EINTR && errno != EAGAIN) written = unwritten_.size();  // nobody reads any more
+      if (n > 0) written += static_cast<size_t>(n);
+      if (n < 0) break;
+    }
+    unwritten_.erase(0, written);
+  }
+  int destination() const { return to_; }
 
  private:
   void show(int rank, std::string_view line) {
     if (rank == Untangler::kLauncher) {
       if (!told_) told_ = end_of_task(line);
-      return write_all(to_, std::string(line) + '\n');
+      unwritten_.append(line) += '\n';
+      return;
     }
     constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
     const std::string prefix = in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : fmt::format("[{}] ", rank);
-    write_all(to_, prefix + std::string(line) + '\n');
+    unwritten_.append(prefix).append(line) += '\n';
     if (folder_.empty()) return;
     auto& file = files_[rank];
     if (!file.is_open()) file.open(std::filesystem::path(folder_) / fmt::format("rank-{}.{}", rank, name_), std::ios::app);
     file << line << '\n' << std::flush;
   }
 
+  static constexpr size_t kMostUnwritten = 1 << 20;
+
   int to_;
+  std::string unwritten_;
   bool in_colour_;
   std::string folder_;
   const char* name_;
@@ -181,7 +202,12 @@ class Job {
       if (limit_ && Clock::now() >= *limit_) pass_limit();
     }
     end_descendants();
-    for (const auto until = Clock::now() + 1s; out_ && (out_->read_end() >= 0 || err_->read_end() >= 0) && Clock::now() < until;) step();
+    for (auto until = Clock::now() + 1s; out_ && (out_->read_end() >= 0 || err_->read_end() >= 0) && Clock::now() < until;) {
+      if (!was_asked_ && !(out_->may_read() && err_->may_read())) until = Clock::now() + 1s;  // the reader takes its time
+      if (step(); is_given_up_) break;
+    }
+    const auto patience = Clock::now() + 1s;  // of somebody who wanted the end
+    while (out_ && !(out_->is_written() && err_->is_written()) && !is_given_up_ && !(was_asked_ && Clock::now() > patience)) step();
     int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
     if (code != 0 && err_ && err_->told()) code = *err_->told();
     if (timed_out_) return {124, true};
@@ -191,10 +217,19 @@ class Job {
  private:
   /// Waits for what comes next, at most 200 ms.
   void step() {
-    std::array<pollfd, 3> watched{pollfd{signals_.fd(), POLLIN, 0}, pollfd{out_ ? out_->read_end() : -1, POLLIN, 0}, pollfd{err_ ? err_->read_end() : -1, POLLIN, 0}};
+    std::array<pollfd, 5> watched{};
+    watched.fill({-1, 0, 0});
+    watched[0] = {signals_.fd(), POLLIN, 0};
+    for (size_t i = 0; out_ && i < 2; ++i) {
+      const Stream& stream = i == 0 ? *out_ : *err_;
+      if (stream.may_read()) watched[1 + i] = {stream.read_end(), POLLIN, 0};
+      if (!stream.is_written()) watched[3 + i] = {stream.destination(), POLLOUT, 0};
+    }
     if (poll(watched.data(), watched.size(), 200) <= 0) return;
     if (watched[1].revents) out_->pass_on();
     if (watched[2].revents) err_->pass_on();
+    if (watched[3].revents) out_->flush();
+    if (watched[4].revents) err_->flush();
     if (watched[0].revents) receive(signals_.next());
   }
 
@@ -203,6 +238,10 @@ class Job {
     if (number == SIGCHLD) return reap();
     if (number == SIGUSR1 || number == SIGUSR2) return tell(number);
     was_asked_ = true;
+    if (status_) {  // the job has ended, its output is not read
+      is_given_up_ = true;
+      return;
+    }
     if (number == SIGINT && ++interrupted_ > 1) return kill_all();
     if (number == SIGINT) write_all(STDERR_FILENO, "tutti: interrupted, the job ends; once more kills it\n");
     const bool has_it = info.ssi_code == SI_KERNEL && isatty(STDIN_FILENO) == 1;  // the terminal has sent it to all
@@ -261,7 +300,7 @@ class Job {
   pid_t pid_ = -1;
   std::optional<int> status_;
   std::optional<Clock::time_point> limit_;
-  bool timed_out_ = false, terminated_ = false, was_asked_ = false;
+  bool timed_out_ = false, terminated_ = false, was_asked_ = false, is_given_up_ = false;
   int interrupted_ = 0;
 };
 

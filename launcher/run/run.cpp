@@ -45,7 +45,7 @@ void tutti::launcher::add_run(CLI::App& app, int& code) {
   command->add_option("--launcher", options->launcher, "auto, mpirun or srun")->transform(CLI::CheckedTransformer(launchers))->default_str("auto");
   command->add_option("-L,--launcher-option", options->launcher_options, "handed to it, one word each: -L --bind-to -L none")->type_size(1)->allow_extra_args(false);
   command->add_option("--bind", options->bind, "start each rank by `tutti bind`: gpu or cores; tutti's own programs do so by themselves")->check(CLI::IsMember({"gpu", "cores"}));
-  command->add_flag("--raw", options->raw, "leave output as it comes; else each line has its rank in front");
+  command->add_flag("--raw", options->raw, "leave output as it comes; else each line has its rank in front (mpirun loses parts of floods of lines below 16 bytes then)");
   command->add_option("--log-dir", options->log_folder, "a folder for what each rank writes, too: rank-3.out, rank-3.err")->excludes("--raw");
   command->add_flag("--valgrind", options->valgrind, "each rank under valgrind");
   command->add_option("--timeout", options->timeout_s, "seconds; then the ranks say what they do (tutti's programs), and are ended: exit code 124")->check(CLI::PositiveNumber);

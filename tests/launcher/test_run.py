@@ -130,6 +130,18 @@ def test_before_the_limit_ends_it_tutti_s_program_says_what_it_does(tmp_path):
     assert done.stderr.count("stuck") >= 2 and "worker 1" in done.stderr, done.stderr
 
 
+def test_a_reader_that_stands_still_stops_neither_signals_nor_the_limit():
+    """A pager on its first page."""
+    job = start("-n", "1", "--timeout", "2", "--", "bash", "-c", "while true; do echo a line that nobody reads; done")
+    bash = "^bash -c while true; do echo a line"
+    assert wait_until(lambda: is_running(bash)) and wait_until(lambda: not is_running(bash), 20), "the limit has ended it"
+    assert job.wait(timeout=15) == 124  # what is not written is given up
+    job = start("-n", "1", "--", "seq", "-f", "a line that is longer than its tag %.0f", "200000")  # shorter ones mpirun loses: docs/cluster.md
+    time.sleep(1)
+    out, _ = job.communicate(timeout=60)
+    assert out.splitlines() == [f"[0] a line that is longer than its tag {i}" for i in range(1, 200001)], "nothing is lost when the reader goes on"
+
+
 def test_ignored_signals_stay_ignored(tmp_path):
     job = subprocess.Popen(["bash", "-c", f"trap '' HUP; exec {TUTTI} run -n 1 -- bash -c 'echo ready; sleep 2; echo end'"], stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
     assert job.stdout.readline() == "[0] ready\n"
