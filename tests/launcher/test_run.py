@@ -3,6 +3,7 @@
 import glob
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -24,8 +25,21 @@ def start(*arguments):
     return subprocess.Popen([TUTTI, "run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
 
 
-def is_running(word):
-    return subprocess.run(["pgrep", "-f", word], stdout=subprocess.DEVNULL).returncode == 0
+def processes(pattern):
+    """Ids of those whose command line matches; without pgrep, which a bare Debian lacks."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+        if words and int(folder.name) != os.getpid() and re.search(pattern, words):
+            found.append(int(folder.name))
+    return found
+
+
+def is_running(pattern):
+    return bool(processes(pattern))
 
 
 def wait_until(what, limit=10):
@@ -106,7 +120,8 @@ def test_a_killed_mpirun_leaves_nothing(program):
     job = start("-n", "2", "--", program, "hang")
     assert wait_until(lambda: is_running(f"^{program} hang"))
     time.sleep(0.5)  # they are in MPI
-    subprocess.run(["pkill", "-9", "-P", str(job.pid), "mpirun"], check=True)
+    [mpirun] = [pid for pid in processes(f"^mpirun .*{program} hang") if f"\nPPid:\t{job.pid}\n" in pathlib.Path(f"/proc/{pid}/status").read_text()]
+    os.kill(mpirun, signal.SIGKILL)
     job.communicate(timeout=20)
     assert job.returncode == 137 and not is_running(f"^{program}") and not unmapped_segments() - before
 
