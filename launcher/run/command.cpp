@@ -78,7 +78,7 @@ Command make_command(const RunOptions& options, const Site& site) {
     add(words, {"mpirun", "-n", std::to_string(options.ranks)});
     if (!options.raw) words.emplace_back("--tag-output");
     if (!hosts.empty()) add(words, {"--host", hosts});
-    // a host that drops off the network is missed after 9 s; by default after minutes
+    // a host that drops off the network is missed after seconds; by default after minutes
     add(words, {"--mca", "oob_tcp_keepalive_time", "5", "--mca", "oob_tcp_keepalive_intvl", "2", "--mca", "oob_tcp_keepalive_probes", "3"});
     if (options.max_restarts > 0) add(words, {"-x", "TUTTI_RESTART_COUNT"});
     command.variables = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}, {"OMPI_MCA_rmaps_base_oversubscribe", "1"}};

@@ -22,6 +22,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/handle.h"
 #include "run/leftovers.h"
 #include "run/lines.h"
 #include "tutti/error.h"
@@ -33,25 +34,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 [[noreturn]] void fail(const char* what) { throw SystemError(fmt::format("{}: {}", what, std::strerror(errno))); }
-
-/// Closed when it goes.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { close(); }
-  void close() {
-    if (const int fd = std::exchange(fd_, -1); fd >= 0) ::close(fd);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -70,13 +52,13 @@ class Stream {
         untangler_(by, [this](int rank, std::string_view line) { show(rank, line); }) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
-    read_ = Descriptor(ends[0]);
-    write_ = Descriptor(ends[1]);
+    read_ = Fd(ends[0]);
+    write_ = Fd(ends[1]);
   }
   std::optional<int> told() const { return told_; }  ///< by srun: how the first task that failed has ended
   int read_end() const { return read_.get(); }
   int write_end() const { return write_.get(); }
-  void close_write_end() { write_.close(); }
+  void close_write_end() { write_.reset(); }
 
   void pass_on() {
     std::array<char, 1 << 16> part{};
@@ -84,7 +66,7 @@ class Stream {
     if (n > 0) untangler_.feed({part.data(), static_cast<size_t>(n)});
     if (n == 0 || (n < 0 && errno != EINTR)) {
       untangler_.finish();
-      read_.close();
+      read_.reset();
     }
     flush();
   }
@@ -128,7 +110,7 @@ class Stream {
   std::string folder_;
   const char* name_;
   Untangler untangler_;
-  Descriptor read_, write_;
+  Fd read_, write_;
   std::map<int, std::ofstream> files_;
   std::optional<int> told_;
 };
@@ -146,7 +128,7 @@ class Signals {
     for (const int number : kWatched)  // nohup, and shells for what runs in the background, have some ignored
       if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&watched, number);
     sigprocmask(SIG_BLOCK, &watched, &before_);
-    fd_ = Descriptor(signalfd(-1, &watched, SFD_CLOEXEC));
+    fd_ = Fd(signalfd(-1, &watched, SFD_CLOEXEC));
     if (fd_.get() < 0) fail("signalfd");
   }
   ~Signals() { restore(); }
@@ -162,7 +144,7 @@ class Signals {
 
  private:
   sigset_t before_{};
-  Descriptor fd_;
+  Fd fd_;
 };
 
 pid_t start(const Command& command, const Signals& signals, const Stream* out, const Stream* err) {
@@ -272,7 +254,7 @@ class Job {
     }
   }
   void kill_all() {
-    if (by_ == Launcher::kSrun) return tell(SIGTERM);  // only srun can end what runs on other nodes, and TERM makes it
+    if (by_ == Launcher::kSrun && !std::exchange(terminated_, true)) return tell(SIGTERM);  // only srun can end what runs on other nodes
     kill(pid_, SIGKILL);
     end_descendants();
   }

@@ -6,13 +6,13 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/interpreter.h"
 #include "topology/assign.h"
+#include "topology/bind.h"
 #include "tutti/function.h"
 
 namespace tutti {
@@ -138,19 +138,11 @@ void add_tests(const std::string& ccl) {
   });
 }
 
-/// The cores that this thread may use, as the kernel writes them: "0-3,8".
-std::string allowed_core_list() {
-  std::ifstream status("/proc/thread-self/status");
-  for (std::string line; std::getline(status, line);)
-    if (const std::string_view key = "Cpus_allowed_list:\t"; line.starts_with(key)) return line.substr(key.size());
-  return "?";
-}
-
 /// What is no part of Disco: for people, benchmarks and first tests of a cluster.
 void add_our_own() {
   register_global_func("tutti.describe_worker", [] {
     const auto& gpu = topology::assignment().gpu;  // of this process; of a machine that nobody has looked at: none
-    return List{host_name(), getpid(), to_string(worker::device()), gpu.empty() ? "-" : gpu, allowed_core_list()};
+    return List{host_name(), getpid(), to_string(worker::device()), gpu.empty() ? "-" : gpu, to_string(topology::granted().cpus)};
   });
   register_global_func("tutti.echo", [](const Value& value) { return value; });
   register_global_func("tutti.quick_echo", [](const Value& value) { return value; }, {.function = {.quick = true}});

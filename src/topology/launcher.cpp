@@ -27,22 +27,6 @@ std::optional<int> number_of(const Environment& environment, const char* name) {
   return value;
 }
 
-/// "4(x2),3": tasks of this step's nodes, one after another.
-std::optional<int> tasks_on_node(const std::string& text, int node) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string entry = text.substr(at, end - at);
-    at = end + 1;
-    const size_t times = entry.find("(x");
-    const auto tasks = number(entry.substr(0, times));
-    const auto nodes = times == std::string::npos ? std::optional(1) : number(entry.substr(times + 2, entry.size() - times - 3));
-    if (!tasks || !nodes) return std::nullopt;
-    if (node < *nodes) return tasks;
-    node -= *nodes;
-  }
-  return std::nullopt;
-}
-
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> entries;
   for (size_t at = 0; at <= text.size();) {
@@ -54,6 +38,19 @@ std::vector<std::string> split(const std::string& text) {
     at = end + 1;
   }
   return entries;
+}
+
+/// "4(x2),3": tasks of this step's nodes, one after another.
+std::optional<int> tasks_on_node(const std::string& text, int node) {
+  for (const std::string& entry : split(text)) {
+    const size_t times = entry.find("(x");
+    const auto tasks = number(entry.substr(0, times));
+    const auto nodes = times == std::string::npos ? std::optional(1) : number(entry.substr(times + 2, entry.size() - times - 3));
+    if (!tasks || !nodes) return std::nullopt;
+    if (node < *nodes) return tasks;
+    node -= *nodes;
+  }
+  return std::nullopt;
 }
 
 /// Of `candidates`, those that the variable's value leaves.

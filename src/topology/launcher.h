@@ -11,7 +11,7 @@
 namespace tutti::topology {
 
 using Environment = std::function<std::optional<std::string>(const char*)>;
-std::optional<std::string> this_process(const char* name);  ///< an Environment
+std::optional<std::string> this_process(const char* name);  ///< an Environment; empty values, too: CUDA_VISIBLE_DEVICES= hides all
 /// What options of mpirun's that bind leave in a rank's environment: --bind-to, --cpu-set, --cpu-list, -rf, and older ones.
 inline constexpr const char* kBindingVariables[] = {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_set", "OMPI_MCA_hwloc_base_cpu_list", "OMPI_MCA_orte_rankfile",
                                                     "OMPI_MCA_hwloc_base_bind_to_core", "OMPI_MCA_hwloc_base_bind_to_socket", "OMPI_MCA_rmaps_base_cpus_per_rank"};

@@ -77,6 +77,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (argc > 1 && rank == 1) {
     if (!std::strcmp(argv[1], "exit")) std::exit(3);
+    if (!std::strcmp(argv[1], "leave")) std::exit(0);
     if (!std::strcmp(argv[1], "abort")) MPI_Abort(MPI_COMM_WORLD, 7);
     if (!std::strcmp(argv[1], "kill")) kill(getpid(), SIGKILL);
     if (!std::strcmp(argv[1], "segv")) kill(getpid(), SIGSEGV);
@@ -108,7 +109,7 @@ def unmapped_segments():
     return {file for file in glob.glob("/dev/shm/vader_segment.*") if file not in mapped}
 
 
-@pytest.mark.parametrize("how, code", [("return", 3), ("exit", 3), ("abort", 7), ("kill", 137), ("segv", 139)])
+@pytest.mark.parametrize("how, code", [("return", 3), ("exit", 3), ("leave", 1), ("abort", 7), ("kill", 137), ("segv", 139)])
 def test_exit_codes(program, how, code):
     before = unmapped_segments()
     run("-n", "2", "--", program, how, code=code)

@@ -190,9 +190,9 @@ TEST(Plan, has_the_least_total_distance) {
   }
 }
 
-TEST(Plan, is_sound_on_real_machines) {
-  const char* folder = std::getenv("TUTTI_TOPOLOGY_DIR");
-  if (!folder) GTEST_SKIP() << "TUTTI_TOPOLOGY_DIR names no folder with hwloc's XML";
+TEST(Plan, is_sound_on_saved_machines) {  // TUTTI_TOPOLOGY_DIR: a folder with real ones
+  const char* given = std::getenv("TUTTI_TOPOLOGY_DIR");
+  const fs::path folder = given ? given : TUTTI_LAB_FOLDER;
   int machines = 0;
   for (const auto& file : fs::directory_iterator(folder)) {
     if (file.path().extension() != ".xml") continue;
@@ -201,7 +201,8 @@ TEST(Plan, is_sound_on_real_machines) {
     ++machines;
     for (int n = 1; n <= std::max<int>(2 * static_cast<int>(node.gpus.size()), 8); ++n) {
       expect_sound(node, plan(node, n));
-      EXPECT_TRUE(node.gpus.empty() || n > 4 || total_distance(plan(node, n)) == least_total_distance(node, n));
+      if (node.gpus.empty() || n > 4 || n > static_cast<int>(node.cores.size())) continue;  // brute force gives each rank a core of its own
+      EXPECT_EQ(total_distance(plan(node, n)), least_total_distance(node, n));
     }
   }
   EXPECT_GT(machines, 0);
