@@ -5,13 +5,18 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands.h"
+#include "core/env.h"
+#include "meet.h"
+#include "run/process.h"
+#include "topology/assign.h"
 #include "topology/discover.h"
 #include "topology/launcher.h"
 #include "tutti/error.h"
@@ -22,72 +27,120 @@ using namespace tutti;
 using namespace tutti::topology;
 
 struct Options {
-  Policy policy = Policy::kGpu;
+  std::optional<Policy> policy;  // --bind
   bool keep_devices = false;
   std::vector<std::string> program;
 };
 
-/// This rank's place, by a plan that all ranks of the node come to by themselves.
+std::string packed(const Self& self) { return nlohmann::json{{"cpus", to_string(self.cpus)}, {"variables", self.variables}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+Self unpacked(const std::string& text) {
+  const auto said = nlohmann::json::parse(text);
+  return {.cpus = parse_index_set(said.at("cpus").get<std::string>()), .variables = said.at("variables")};
+}
+
+/// The job's step, which all local ranks are of; empty: nobody has told.
+std::string name_of_step() {
+  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"})
+    if (const auto value = env_string(name)) return *value;
+  const auto job = env_string("SLURM_JOB_ID"), step = env_string("SLURM_STEP_ID");
+  return job && step ? *job + "." + *step : "";
+}
+
+/// This rank's place, by a plan that all ranks of the node come to: each has told what it sees.
 struct Place {
   Node node = discover();
   LocalRank local = local_rank(this_process);
-  IndexSet before = granted().cpus;
-  BoundBy by = bound_by(this_process, node, before);
-  std::vector<int> visible;
-  Placement placement;
+  Self mine = self();
+  Assignment assigned;
+  int gpu = -1;
 
-  explicit Place(Policy policy) {
-    std::vector<std::string> notes;
-    visible = visible_gpus(this_process, node, notes);
-    for (const std::string& note : notes) say(note);
-    const bool alone_and_bound = by == BoundBy::kUser && local.ranks == 1;  // else nobody here knows where the others are
-    const std::vector<Limits> all(static_cast<size_t>(local.ranks), {alone_and_bound ? before & cpus_of(node) : cpus_of(node), visible});
-    placement = plan(node, all, policy)[static_cast<size_t>(local.rank)];
-    if (by != BoundBy::kUser) return;
-    placement.cpus = before;
-    placement.memory = {};
+  Place(Binding binding, const char* command) {
+    for (const Self& one : all_selves(command)) add_parts(value_in(one), node);
+    assigned = assign(node, selves_, binding)[static_cast<size_t>(local.rank)];
+    if (is_alone_ && (binding == Binding::kUser || bound_by(value_in(mine), node, mine.cpus) == BoundBy::kUser)) assigned.is_bound = false, assigned.cpus = mine.cpus;
+    for (size_t g = 0; g < node.gpus.size(); ++g)
+      if (node.gpus[g].pci == assigned.gpu_pci && node.gpus[g].name == assigned.gpu && !assigned.gpu.empty()) gpu = static_cast<int>(g);
   }
   void say(const std::string& what) const { fmt::print(stderr, "tutti: local rank {} of {}: {}\n", local.rank, local.ranks, what); }
   std::string words() const {
-    return fmt::format("CPUs {}{}{}", to_string(placement.cpus), placement.gpu < 0 ? "" : ", GPU " + node.gpus[static_cast<size_t>(placement.gpu)].name,
-                       placement.nic < 0 ? "" : ", network card " + node.nics[static_cast<size_t>(placement.nic)].name);
+    return fmt::format("CPUs {}{}{}", to_string(assigned.cpus), gpu < 0 ? "" : ", GPU " + assigned.gpu, assigned.nic.empty() ? "" : ", network card " + assigned.nic);
   }
+  Placement placement() const { return {.cpus = assigned.cpus, .memory = assigned.is_bound ? assigned.memory : std::vector<int>()}; }
+
+ private:
+  /// Only GPUs make a difference: without them nobody needs to know what the others have.
+  const std::vector<Self>& all_selves(const char* command) {
+    selves_.assign(static_cast<size_t>(local.ranks), mine);
+    if (local.ranks == 1 || met(command)) return selves_;
+    is_alone_ = true;  // nobody knows where the others are: anywhere, with the same GPUs
+    for (Self& one : selves_) one = {.cpus = cpus_of(node), .variables = mine.variables};
+    return selves_;
+  }
+  bool met(const char* command) {
+    const std::string step = name_of_step();
+    if (node.gpus.empty() || step.empty()) return false;
+    constexpr std::chrono::seconds kPatience(10);
+    const auto all = launcher::meet(step + "-" + command, local.rank, local.ranks, packed(mine), kPatience);
+    try {
+      if (all) std::ranges::transform(*all, selves_.begin(), unpacked);
+    } catch (const std::exception&) {
+      return false;
+    }
+    if (!all) say(fmt::format("not all local ranks have come to tutti {} within {} s; it is taken that they see the same GPUs", command, kPatience.count()));
+    return all.has_value();
+  }
+
+  std::vector<Self> selves_;
+  bool is_alone_ = false;
 };
 
+/// --bind, else TUTTI_BIND.
+Binding binding_of(const Options& options) {
+  if (options.policy) return *options.policy == Policy::kCores ? Binding::kCores : Binding::kGpu;
+  return parse_binding(env_string("TUTTI_BIND").value_or("gpu"));
+}
+
 int bind_and_run(const Options& options) {
-  const Place place(options.policy);
-  if (place.by == BoundBy::kUser) place.say(fmt::format("stays on CPUs {}, where it was bound", to_string(place.before)));
-  else if (const std::string problem = topology::bind(place.placement); !problem.empty()) place.say(problem);
-  if (place.by != BoundBy::kUser) setenv("TUTTI_BOUND", "1", 1);  // tutti verify and sessions know whose it is
-  setenv("TUTTI_BIND", options.policy == Policy::kCores ? "cores" : "gpu", 0);  // and make the same of it
+  const Binding binding = binding_of(options);
+  if (binding == Binding::kNone) return launcher::become(options.program);
+  const Place place(binding, "bind");
+  for (const std::string& note : place.assigned.notes) place.say(note);
+  if (!place.assigned.is_bound) place.say(fmt::format("stays on CPUs {}, where it was bound", to_string(place.mine.cpus)));
+  else if (const std::string problem = topology::bind(place.placement()); !problem.empty()) place.say(problem);
+  if (place.assigned.is_bound) setenv("TUTTI_BOUND", "1", 1);  // tutti verify and sessions know whose it is
+  setenv("TUTTI_BIND", binding == Binding::kCores ? "cores" : "gpu", options.policy ? 1 : 0);  // and make the same of it
   if (!options.keep_devices)
-    for (const auto& [name, value] : first_gpu(place.node, place.visible, place.placement.gpu)) setenv(name.c_str(), value.c_str(), 1);
-  if (place.placement.gpu >= 0) setenv("TUTTI_GPU", place.node.gpus[static_cast<size_t>(place.placement.gpu)].pci.c_str(), 1);
-  if (place.placement.nic >= 0) setenv("TUTTI_NIC", place.node.nics[static_cast<size_t>(place.placement.nic)].name.c_str(), 1);
-  std::vector<std::string> words = options.program;
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  const int code = errno == ENOENT ? 127 : 126;
-  fmt::print(stderr, "tutti: {}: {}\n", words[0], std::strerror(errno));
-  return code;
+    for (const auto& [name, value] : first_gpu(this_process, place.node, place.gpu)) setenv(name.c_str(), value.c_str(), 1);
+  if (place.gpu >= 0) setenv("TUTTI_GPU", place.assigned.gpu_pci.c_str(), 1);
+  if (!place.assigned.nic.empty()) setenv("TUTTI_NIC", place.assigned.nic.c_str(), 1);
+  return launcher::become(options.program);
 }
 
 int verify_place(const Options& options) {
-  const Place place(options.policy);
-  const std::string differs = topology::verify(place.placement);
+  const Binding binding = binding_of(options);
+  if (binding == Binding::kNone) {
+    fmt::print("nothing is planned (TUTTI_BIND=none)\n");
+    return 0;
+  }
+  const Place place(binding, "verify");
+  std::string differs = topology::verify(place.placement());
+  const auto gpu = env_string("TUTTI_GPU");
+  if (gpu && *gpu != place.assigned.gpu_pci) differs += fmt::format("{}GPU {}, planned {}", differs.empty() ? "" : "; ", *gpu, place.assigned.gpu_pci.empty() ? "none" : place.assigned.gpu_pci);
   fmt::print("local rank {} of {}: {}{}\n", place.local.rank, place.local.ranks, place.words(), differs.empty() ? "" : fmt::format("; granted: {}", differs));
   return differs.empty() ? 0 : 1;
 }
 
 void add_policy(CLI::App& command, Options& options) {
-  const std::map<std::string, Policy> policies{{"gpu", Policy::kGpu}, {"cores", Policy::kCores}};
-  command.add_option("--bind", options.policy, "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs")
-      ->transform(CLI::CheckedTransformer(policies, CLI::ignore_case))->default_str("gpu");
+  launcher::add_policy(command, "Default: TUTTI_BIND, else gpu", [&options](Policy policy) { options.policy = policy; });
 }
 
 }  // namespace
+
+void launcher::add_policy(CLI::App& command, const std::string& description, const std::function<void(Policy)>& choose) {
+  const auto parse = [choose](const std::string& word) { choose(word == "cores" ? Policy::kCores : Policy::kGpu); };
+  command.add_option_function<std::string>("--bind", parse, "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs. " + description)
+      ->check(CLI::IsMember({"gpu", "cores"}))->option_text("gpu|cores");
+}
 
 void launcher::add_bind(CLI::App& app, int& code) {
   const auto options = std::make_shared<Options>();
@@ -95,7 +148,10 @@ void launcher::add_bind(CLI::App& app, int& code) {
   add_policy(*bind, *options);
   bind->add_flag("--keep-devices", options->keep_devices, "leave CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES as they are; else this rank's GPU comes first in them");
   bind->add_option("PROGRAM", options->program, "after --: the program and its arguments")->required();
-  bind->callback([options, &code] { code = bind_and_run(*options); });
+  bind->callback([options, &code] {
+    options->program = program_of(options->program);
+    code = bind_and_run(*options);
+  });
   auto* verify = app.add_subcommand("verify", "what the kernel grants this rank, and whether that is the plan: mpirun -n 4 tutti bind -- tutti verify");
   add_policy(*verify, *options);
   verify->callback([options, &code] { code = verify_place(*options); });

@@ -3,15 +3,19 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <memory>
+#include <numeric>
 
 #include "commands.h"
 #include "map_svg.h"
+#include "run/process.h"
 #include "topology/discover.h"
+#include "topology/launcher.h"
 #include "topology/report.h"
 #include "tutti/error.h"
 
@@ -26,10 +30,32 @@ struct Options {
   bool json = false;
 };
 
+/// hwloc 2.9 crashes on some damaged files.
+void check_file(const std::string& file) {
+  std::string ignored;
+  constexpr std::chrono::seconds kPatience(60);
+  const auto read = [&](int) {
+    try {
+      (void)topology::read_topology(file);
+    } catch (const UsageError&) {  // told here
+    }
+  };
+  if (!launcher::ask_apart(kPatience, ignored, read)) throw UsageError(fmt::format("{}: hwloc can't read it; has lstopo written it whole?", file));
+}
+
 void map(const Options& options) {
-  const topology::Node node = options.topology.empty() ? topology::discover() : topology::read_topology(options.topology);
-  const int ranks = options.ranks > 0 ? options.ranks : static_cast<int>(node.gpus.empty() ? node.numa.size() : node.gpus.size());
-  const auto placements = topology::plan(node, ranks, options.policy);
+  if (std::filesystem::is_regular_file(options.topology)) check_file(options.topology);  // a pipe is read once
+  topology::Node node = options.topology.empty() ? topology::discover() : topology::read_topology(options.topology);
+  std::vector<int> visible(node.gpus.size());
+  std::iota(visible.begin(), visible.end(), 0);
+  if (options.topology.empty()) {
+    std::vector<std::string> notes;
+    topology::add_parts(topology::this_process, node);
+    visible = topology::visible_gpus(topology::this_process, node, notes);
+    for (const std::string& note : notes) fmt::print(stderr, "tutti: {}\n", note);
+  }
+  const size_t ranks = options.ranks > 0 ? static_cast<size_t>(options.ranks) : visible.empty() ? node.numa.size() : visible.size();
+  const auto placements = topology::plan(node, std::vector<topology::Limits>(ranks, {{}, visible}), options.policy);
   if (!options.svg.empty()) {
     std::ofstream file(options.svg);
     if (!(file << launcher::map_svg(node, placements)).flush()) throw SystemError(fmt::format("{}: {}", options.svg, std::strerror(errno)));
@@ -45,9 +71,7 @@ void launcher::add_map(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   command->add_option("-n,--ranks", options->ranks, "ranks on the node; default: one a GPU, or a NUMA node")->check(CLI::Range(1, 4096));
   command->add_option("--topology", options->topology, "another machine's XML, as `lstopo FILE.xml` writes it; default: this machine");
-  const std::map<std::string, topology::Policy> policies{{"gpu", topology::Policy::kGpu}, {"cores", topology::Policy::kCores}};
-  command->add_option("--bind", options->policy, "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs")
-      ->transform(CLI::CheckedTransformer(policies, CLI::ignore_case))->default_str("gpu");
+  add_policy(*command, "Default: gpu", [options](topology::Policy policy) { options->policy = policy; });
   command->add_flag("--json", options->json, "\"tutti.map/1\" of docs/formats.md");
   command->add_option("--svg", options->svg, "a file for a picture");
   command->callback([options] { map(*options); });

@@ -14,7 +14,7 @@ using namespace topology;
 
 constexpr int kCore = 30, kCoreHeight = 24, kColumns = 8, kGap = 10, kTitle = 24, kDevice = 40;
 constexpr int kNumaWidth = kColumns * kCore + 2 * kGap;
-constexpr int kNumasInRow = 4, kLegendWidth = 300, kLegendLine = 22;
+constexpr int kNumasInRow = 4, kLegendWidth = 300, kLetter = 7, kLegendLine = 22;
 
 std::string escaped(const std::string& text) {
   std::string safe;
@@ -46,7 +46,7 @@ class Picture {
     width_ = most_columns * (kNumaWidth + kGap) + kGap;
     for (const auto& [package, numas] : packages) y = draw_package(package, numas, y) + kGap;
     y = std::max(draw_devices(devices_at([](const Device& d, const auto& homes) { (void)d; return homes.size() != 1; }), 2 * kGap, y, 4), y) + kGap;
-    const int height = std::max(y, draw_legend(width_ + 3 * kGap, 2 * kGap + kTitle)) + kGap, width = width_ + 4 * kGap + kLegendWidth;
+    const int height = std::max(y, draw_legend(width_ + 3 * kGap, 2 * kGap + kTitle)) + kGap, width = width_ + 4 * kGap + legend_width_;
     text(2 * kGap, kGap + 16, fmt::format("{}: {} rank{}, {} GPU{}, {} cores", node_.host.empty() ? "node" : node_.host, placements_.size(), placements_.size() == 1 ? "" : "s",
                                           node_.gpus.size(), node_.gpus.size() == 1 ? "" : "s", node_.cores.size()), 16, true);
     return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\">\n"
@@ -157,8 +157,10 @@ class Picture {
     for (size_t r = 0; r < placements_.size(); ++r, y += kLegendLine) {
       const Placement& p = placements_[r];
       box(x, y, 16, 16, colour(r));
-      text(x + 24, y + 13, fmt::format("rank {}: {}, CPUs {}{}", r, p.gpu < 0 ? "no GPU" : node_.gpus[static_cast<size_t>(p.gpu)].name, to_string(p.cpus),
-                                       p.nic < 0 ? "" : ", " + node_.nics[static_cast<size_t>(p.nic)].name), 12);
+      const std::string words = fmt::format("rank {}: {}, CPUs {}{}", r, p.gpu < 0 ? "no GPU" : node_.gpus[static_cast<size_t>(p.gpu)].name, to_string(p.cpus),
+                                            p.nic < 0 ? "" : ", " + node_.nics[static_cast<size_t>(p.nic)].name);
+      text(x + 24, y + 13, words, 12);
+      legend_width_ = std::max(legend_width_, 24 + kLetter * static_cast<int>(words.size()));
     }
     return y;
   }
@@ -166,7 +168,7 @@ class Picture {
   const Node& node_;
   const std::vector<Placement>& placements_;
   std::string body_;
-  int width_ = 0;
+  int width_ = 0, legend_width_ = kLegendWidth;
 };
 
 }  // namespace

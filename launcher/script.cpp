@@ -15,7 +15,7 @@ using namespace tutti::launcher;
 struct Options {
   int nodes = 1, ranks = 1, gpus_per_node = 0, signal_before_s = 0;
   std::string time, name = "tutti", partition, output;
-  std::vector<std::string> modules, program;
+  std::vector<std::string> modules, sbatch, program;
   bool requeue = false;
 };
 
@@ -32,12 +32,14 @@ std::string script(const Options& options) {
   if (!options.output.empty()) line("--output=" + options.output);
   if (options.signal_before_s > 0) line(fmt::format("--signal=USR1@{}", options.signal_before_s));
   if (options.requeue) line("--requeue"), line("--open-mode=append");
+  for (const std::string& word : options.sbatch) line(word);
   for (const std::string& module : options.modules) text += "module load " + module + "\n";
   text += "tutti run -n " + std::to_string(options.ranks) + " -- " + as_shell({.words = options.program, .variables = {}}) + "\n";
   if (!options.requeue) return text;
-  // 75: Session::on_preemption has saved what it wants
   text += "code=$?\n"
-          "[ $code != 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n"
+          "# 75: it was asked to make room, and has saved. Or a node has failed: the job ends long before Slurm misses the node\n"
+          "all_nodes_answer() { timeout 30 srun --overlap -N \"$SLURM_JOB_NUM_NODES\" -n \"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 true; }\n"
+          "if [ $code = 75 ] || { [ $code != 0 ] && ! all_nodes_answer; }; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n"
           "exit $code\n";
   return text;
 }
@@ -54,9 +56,13 @@ void tutti::launcher::add_script(CLI::App& app) {
   command->add_option("--signal-before", options->signal_before_s, "seconds before the limit when ranks get SIGUSR1: Session::on_preemption saves then")->check(CLI::Range(1, 65535));
   command->add_flag("--requeue", options->requeue, "start again after preemption (exit code 75) and when a node has failed");
   command->add_option("--module", options->modules, "`module load` this first; may be repeated")->type_size(1)->allow_extra_args(false);
+  command->add_option("--sbatch", options->sbatch, "another option of sbatch's: --sbatch=--account=me; may be repeated")->type_size(1)->allow_extra_args(false);
   command->add_option("--name", options->name, "of the job")->capture_default_str();
   command->add_option("--partition", options->partition, "Slurm's");
   command->add_option("--output", options->output, "file for what it writes; %j is the job's number");
   command->add_option("PROGRAM", options->program, "after --: the program and its arguments")->required();
-  command->callback([options] { std::cout << script(*options); });
+  command->callback([options] {
+    options->program = program_of(options->program);
+    std::cout << script(*options);
+  });
 }

@@ -94,6 +94,16 @@ struct SessionOptions {
   Timeout timeout = {};  ///< a wait of this length writes a hang report and goes on; default TUTTI_TIMEOUT seconds, or 600
 };
 
+/// Where a worker runs.
+struct Place {
+  std::string host;
+  std::vector<int> cpus;     ///< that it may use
+  bool is_bound = false;     ///< tutti has put it there; else it was left where it was
+  std::string gpu, gpu_pci;  ///< chosen for it: "cuda0", "0000:41:00.0"; empty: none
+  std::string nic;           ///< the network card nearest to that, "mlx5_0"; empty: none
+  std::string why;           ///< of all this, in words; empty: nobody has looked at the machine (threads, processes, TUTTI_BIND=none)
+};
+
 /// How far a session is.
 struct Progress {
   struct Worker {
@@ -131,6 +141,7 @@ class TUTTI_API Session {
   std::string ccl() const;          ///< what init_ccl was told; "auto" before
   bool timed_out() const;           ///< the last wait was given up, at its limit or by an interrupt: a worker may be stuck
   Progress progress() const;        ///< any thread, also during a call of another
+  std::vector<Place> places(Timeout timeout = {}, Where where = Where::current()) const;  ///< by worker. Synchronising
 
   /// An uninitialised array of this shape on every worker. device: default the worker's. worker0_only: on worker 0 only, with
   /// in_group on the first worker of every group; the others hold None.
@@ -244,8 +255,13 @@ class TUTTI_API SocketSession : public Session {
                 Where where = Where::current());
 };
 
+struct RunOptions {
+  /// How ranks are put on GPUs and cores: "gpu", "cores", "user", "none" as for TUTTI_BIND, which goes first (docs/cluster.md); "": as if it were not set.
+  std::string bind;
+};
+
 /// Runs `controller` on rank 0 and serves sessions on all other ranks, under mpirun, srun or alone (a one-rank job).
-/// Call it first in main and return its value: the controller's code; 1 after an uncaught error; 99 set-up error.
-TUTTI_API int run(int argc, char** argv, const std::function<int(int, char**)>& controller);
+/// Call it first in main and return its value: the controller's code; 1 after an uncaught error; 99 set-up error. `options` must be the same on all ranks.
+TUTTI_API int run(int argc, char** argv, const std::function<int(int, char**)>& controller, const RunOptions& options = {});
 
 }  // namespace tutti

@@ -7,7 +7,8 @@
 
 void tutti::launcher::add_bench(CLI::App& app, int argc, char** argv, int& code) {
   auto* bench = app.add_subcommand("bench", "how fast tutti is here; start it with mpirun, on the ranks to be measured");
-  bench->require_subcommand(1);
+  need_subcommand(*bench);
+  bench->option_defaults()->always_capture_default();
   static bench::Options options;  // for the callbacks
   const auto measured = [](CLI::App* command) {
     command->add_option("--format", options.format, "table or json")->check(CLI::IsMember({"table", "json"}));
@@ -26,11 +27,11 @@ void tutti::launcher::add_bench(CLI::App& app, int argc, char** argv, int& code)
     command->add_option("-n,--iters", moved.iterations, "iterations of which the median is shown")->check(CLI::Range(1, 1000000));
     command->add_option("-w,--warmup_iters", moved.warm_ups, "iterations before")->check(CLI::Range(0, 1000000));
     command->add_option("-c,--check", moved.check, "1: check every element in every iteration")->check(CLI::Range(0, 1));
-    command->add_option("-d,--datatype", moved.dtype);
-    command->add_option("-o,--op", moved.redop)->check(CLI::IsMember({"sum", "prod", "min", "max", "avg"}));
-    command->add_option("-r,--root", moved.root);
+    command->add_option("-d,--datatype", moved.dtype, "of the elements: float32, bfloat16, int64, ...");
+    command->add_option("-o,--op", moved.redop, "of reductions")->check(CLI::IsMember({"sum", "prod", "min", "max", "avg"}));
+    command->add_option("-r,--root", moved.root, "rank that has, or gets, all");
     command->add_option("--memory", moved.memory, "tutti: allocated by it; foreign: by others, as a numpy array is")->check(CLI::IsMember({"tutti", "foreign"}));
-    command->add_option("--ccl", moved.ccl);
+    command->add_option("--ccl", moved.ccl, "back end: auto, mpi or local");
     command->add_option("--skew", moved.skew_us, "members come up to so many microseconds apart")->check(CLI::Range(0, 1000000));
     command->add_option("--format", moved.format, "table, osu or json")->check(CLI::IsMember({"table", "osu", "json"}));
     command->add_option("--baseline", moved.baseline, "what --format json wrote in an earlier run, to compare with")->check(CLI::ExistingFile);

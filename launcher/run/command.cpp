@@ -3,18 +3,22 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 
+#include "core/env.h"
+#include "topology/bind.h"
+#include "topology/discover.h"
 #include "tutti/error.h"
 
 namespace tutti::launcher {
 namespace {
 
-bool is_in_path(const char* program) {
+bool is_in_path(const std::string& program) {
   const char* path = std::getenv("PATH");
   std::string_view left = path ? path : "/usr/bin:/bin";
   while (!left.empty()) {
@@ -29,15 +33,14 @@ bool is_in_path(const char* program) {
 struct ClosePipe {
   void operator()(FILE* pipe) const { pclose(pipe); }
 };
-std::string output_of(const char* command) {
-  const std::unique_ptr<FILE, ClosePipe> pipe(popen(command, "re"));
-  std::string text;
-  std::array<char, 4096> part{};
-  while (pipe && std::fgets(part.data(), part.size(), pipe.get())) text += part.data();
-  return text;
+/// srun takes the first component unless told, and mpirun knows of no other: ranks would silently crowd there.
+void refuse_components(const RunOptions& options, const Site& site) {
+  const auto chooses = [](const std::string& word) { return word.starts_with("--het-group"); };
+  if (site.components < 2 || !options.hosts.empty() || std::any_of(options.launcher_options.begin(), options.launcher_options.end(), chooses)) return;
+  throw UsageError(fmt::format(
+      "run: this allocation has {} components (a heterogeneous job), whose numbers of tasks srun takes from the allocation: SLURM_PMIX_FENCE=tree srun --mpi=pmix --het-group=0-{} {} ...; or choose one: -L --het-group=0",
+      site.components, site.components - 1, options.program[0]));
 }
-
-bool has_pmix(const Site& site) { return site.srun_mpi.find("pmix") != std::string::npos; }
 
 Launcher choose(const RunOptions& options, const Site& site) {
   if (options.launcher == Launcher::kSrun || (options.launcher == Launcher::kAuto && site.has_srun && site.in_allocation && has_pmix(site))) {
@@ -55,21 +58,54 @@ void add(std::vector<std::string>& words, std::initializer_list<std::string> mor
 
 }  // namespace
 
+std::string output_of(const std::string& command) {
+  const std::unique_ptr<FILE, ClosePipe> pipe(popen(command.c_str(), "re"));
+  std::string text;
+  std::array<char, 4096> part{};
+  while (pipe && std::fgets(part.data(), part.size(), pipe.get())) text += part.data();
+  return text;
+}
+
+std::vector<std::pair<std::string, std::string>> mpirun_variables() { return {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}, {"OMPI_MCA_rmaps_base_oversubscribe", "1"}}; }
+
+bool has_pmix(const Site& site) { return site.srun_mpi.find("pmix") != std::string::npos; }
+
+namespace {
+/// By taskset, say: to fewer CPUs than the control group leaves.
+bool are_we_bound() {
+  const auto granted = topology::granted().cpus;
+  if (granted.size() >= static_cast<size_t>(sysconf(_SC_NPROCESSORS_ONLN)) || env_string("TUTTI_TOPOLOGY")) return false;
+  const auto all = topology::usable_cpus();
+  return (granted & all) != all;
+}
+}  // namespace
+
 Site this_site() {
-  Site site{.has_mpirun = is_in_path("mpirun"), .has_srun = is_in_path("srun"), .in_allocation = std::getenv("SLURM_JOB_ID") != nullptr, .srun_mpi = {}};
-  if (site.has_srun && site.in_allocation) site.srun_mpi = output_of("srun --mpi=list 2>&1");
-  std::error_code ignored;
-  if (const auto self = std::filesystem::read_symlink("/proc/self/exe", ignored); !self.empty()) site.tutti = self;
+  Site site{.has_mpirun = is_in_path("mpirun"), .has_srun = is_in_path("srun"), .in_allocation = std::getenv("SLURM_JOB_ID") != nullptr, .srun_mpi = {}, .tutti = this_program()};
+  site.is_bound = are_we_bound();
+  site.in_step = std::getenv("SLURM_STEP_ID") != nullptr;
+  if (site.in_allocation) site.components = static_cast<int>(env_int("SLURM_HET_SIZE", 1, 1, 1 << 20));
+  if (site.has_srun && site.in_allocation) site.srun_mpi = output_of("timeout -k 1 10 srun --mpi=list 2>&1");
   return site;
 }
 
+std::string this_program() {
+  std::error_code ignored;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return self.empty() ? "tutti" : self.string();
+}
+
 Command make_command(const RunOptions& options, const Site& site) {
+  refuse_components(options, site);
   Command command{.by = choose(options, site), .words = {}, .variables = {}};
   auto& words = command.words;
   std::string hosts;
-  for (const std::string& host : options.hosts) hosts += (hosts.empty() ? "" : ",") + host;
-  if (command.by == Launcher::kSrun) {
+  const bool by_srun = command.by == Launcher::kSrun;  // which knows no a:4
+  for (const std::string& host : options.hosts) hosts += (hosts.empty() ? "" : ",") + (by_srun ? host.substr(0, host.find(':')) : host);
+  if (by_srun) {
     add(words, {"srun", "--mpi=pmix", "-n", std::to_string(options.ranks), "--kill-on-bad-exit=1", "--quit-on-interrupt"});
+    if (options.crowds) words.emplace_back("--overcommit");
+    if (options.crowds || site.in_step) words.emplace_back("--overlap");  // else it would wait for the step that it is started in
     if (!options.raw) words.emplace_back("--label");
     if (!hosts.empty()) add(words, {"-w", hosts});
     // by default Slurm's PMIx mixes two algorithms, and a rank may leave MPI_Init before another is ready for its messages: that one crashes
@@ -79,15 +115,35 @@ Command make_command(const RunOptions& options, const Site& site) {
     if (!options.raw) words.emplace_back("--tag-output");
     if (!hosts.empty()) add(words, {"--host", hosts});
     // a host that drops off the network is missed after seconds; by default after minutes
-    add(words, {"--mca", "oob_tcp_keepalive_time", "5", "--mca", "oob_tcp_keepalive_intvl", "2", "--mca", "oob_tcp_keepalive_probes", "3"});
-    if (options.max_restarts > 0) add(words, {"-x", "TUTTI_RESTART_COUNT"});
-    command.variables = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}, {"OMPI_MCA_rmaps_base_oversubscribe", "1"}};
+    add(words, {"--mca", "oob_tcp_keepalive_time", "3", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "4"});
+    for (char** entry = environ; *entry; ++entry)  // mpirun takes no others along; where to, a file or a batch system may tell it
+      if (const std::string_view text = *entry; text.starts_with("TUTTI_")) add(words, {"-x", std::string(text.substr(0, text.find('=')))});
+    const auto binds = [](const std::string& word) { return word.starts_with("--bind-to") || word.starts_with("-bind-to") || word.starts_with("--cpu-") || word.starts_with("--map-by") || word == "-rf" || word == "--rankfile"; };
+    if (site.is_bound && std::none_of(options.launcher_options.begin(), options.launcher_options.end(), binds)) add(words, {"--bind-to", "none"});  // mpirun would leave where we are
+    for (const std::string& name : options.exported) add(words, {"-x", name});
+    command.variables = mpirun_variables();
   }
   words.insert(words.end(), options.launcher_options.begin(), options.launcher_options.end());
+  const bool marks_lines = command.by == Launcher::kMpirun && !options.raw;  // else mpirun loses parts of what its tags make too long
+  if (marks_lines) {
+    add(words, {site.tutti, "rank", "--lines"});
+    if (options.plain) words.emplace_back("--plain");
+    words.emplace_back("--");
+  }
   if (!options.bind.empty()) add(words, {site.tutti, "bind", "--bind", options.bind, "--"});
+  if (options.gdb >= 0) add(words, {site.tutti, "rank", "--gdb", std::to_string(options.gdb), "--"});
   if (options.valgrind) add(words, {"valgrind", "--quiet", "--error-exitcode=1"});
   words.insert(words.end(), options.program.begin(), options.program.end());
   return command;
+}
+
+int why_not_startable(const RunOptions& options) {
+  constexpr int kNotExecutable = 126, kNotFound = 127;
+  const std::string& program = options.program[0];
+  if (!options.hosts.empty() || std::getenv("SLURM_JOB_ID")) return 0;
+  if (program.find('/') == std::string::npos) return is_in_path(program) ? 0 : kNotFound;
+  if (access(program.c_str(), F_OK) != 0) return kNotFound;
+  return access(program.c_str(), X_OK) == 0 && !std::filesystem::is_directory(program) ? 0 : kNotExecutable;
 }
 
 std::string as_shell(const Command& command) {

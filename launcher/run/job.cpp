@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -21,10 +22,14 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "core/handle.h"
 #include "run/leftovers.h"
 #include "run/lines.h"
+#include "run/process.h"
+#include "run/stacks.h"
+#include "run/terminal.h"
 #include "tutti/error.h"
 
 namespace tutti::launcher {
@@ -35,27 +40,37 @@ using Clock = std::chrono::steady_clock;
 
 [[noreturn]] void fail(const char* what) { throw SystemError(fmt::format("{}: {}", what, std::strerror(errno))); }
 
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;  // nobody reads any more
-    text.remove_prefix(static_cast<size_t>(n));
+/// Begin and end of an output of any size.
+class Excerpt {
+ public:
+  void add(std::string_view text) {
+    const size_t n = std::min(text.size(), kMost - head_.size());
+    head_ += text.substr(0, n);
+    tail_ += text.substr(n);
+    if (tail_.size() <= 2 * kMost) return;
+    left_out_ += tail_.size() - kMost;
+    tail_.erase(0, tail_.size() - kMost);
   }
-}
+  std::string text() const { return head_ + (left_out_ > 0 ? fmt::format("\n... {} bytes are left out ...\n", left_out_) : "") + tail_; }
+
+ private:
+  static constexpr size_t kMost = 1 << 20;
+  std::string head_, tail_;
+  size_t left_out_ = 0;
+};
 
 /// One stream of the launcher's: read, untangled, written with the rank in front, kept in files.
 class Stream {
  public:
-  Stream(Launcher by, int to, const RunOptions& options, const char* name)
-      : to_(to), in_colour_(isatty(to) == 1 && !std::getenv("NO_COLOR")), folder_(options.log_folder), name_(name),
+  Stream(Launcher by, int to, Excerpt* captured, const RunOptions& options, const char* name)
+      : by_(by), to_(to), captured_(captured), in_colour_(!captured && isatty(to) == 1 && !std::getenv("NO_COLOR")), folder_(options.log_folder), keeps_logs_(options.keeps_logs), name_(name),
         untangler_(by, [this](int rank, std::string_view line) { show(rank, line); }) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
     read_ = Fd(ends[0]);
     write_ = Fd(ends[1]);
   }
-  std::optional<int> told() const { return told_; }  ///< by srun: how the first task that failed has ended
+  std::optional<int> told() const { return is_consequence_ && said_by_rank_ ? said_by_rank_ : told_; }  ///< by srun: how the first task that failed has ended; by mpirun: MPI_Abort's code
   int read_end() const { return read_.get(); }
   int write_end() const { return write_.get(); }
   void close_write_end() { write_.reset(); }
@@ -74,45 +89,74 @@ class Stream {
   bool is_written() const { return unwritten_.empty(); }
   /// As much as the reader takes without making us wait: a pager may stand still, and signals and the time limit are looked at all the same.
   void flush() {
+    if (captured_) return captured_->add(std::exchange(unwritten_, {}));
     pollfd to{to_, POLLOUT, 0};
     size_t written = 0;
     while (written < unwritten_.size() && poll(&to, 1, 0) > 0) {
       const ssize_t n = write(to_, unwritten_.data() + written, std::min<size_t>(unwritten_.size() - written, PIPE_BUF));
-      if (n < 0 && errno != EINTR && errno != EAGAIN) written = unwritten_.size();  // nobody reads any more
+      if (n < 0 && errno != EINTR && errno != EAGAIN) {
+        if (errno != EPIPE) lose(to_ == STDOUT_FILENO ? "standard output" : "standard error");  // else nobody reads any more: their wish
+        written = unwritten_.size();
+      }
       if (n > 0) written += static_cast<size_t>(n);
       if (n < 0) break;
     }
     unwritten_.erase(0, written);
   }
   int destination() const { return to_; }
+  const std::string& lost() const { return lost_; }  ///< what could not be written, and why
+  void say(std::string_view words) {  ///< our own, between the lines of the ranks
+    unwritten_ += words;
+    flush();
+  }
 
  private:
   void show(int rank, std::string_view line) {
     if (rank == Untangler::kLauncher) {
-      if (!told_) told_ = end_of_task(line);
+      if (by_ == Launcher::kSrun) note_end_of_task(line);
+      else if (!told_) told_ = code_of_abort(line);
       unwritten_.append(line) += '\n';
       return;
     }
+    if (by_ == Launcher::kSrun && !said_by_rank_) said_by_rank_ = code_of_abort(line);  // srun may kill it before it exits with that
     constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
     const std::string prefix = in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : fmt::format("[{}] ", rank);
     unwritten_.append(prefix).append(line) += '\n';
     if (folder_.empty()) return;
+    const auto path = std::filesystem::path(folder_) / fmt::format("rank-{}.{}", rank, name_);
     auto& file = files_[rank];
-    if (!file.is_open()) file.open(std::filesystem::path(folder_) / fmt::format("rank-{}.{}", rank, name_), std::ios::app);
-    file << line << '\n' << std::flush;
+    errno = 0;
+    if (!file.is_open()) file.open(path, keeps_logs_ ? std::ios::app : std::ios::trunc);
+    if (!(file << line << '\n' << std::flush)) lose(path.string());
+  }
+  /// Tasks that srun kills because one has called MPI_Abort may be told of before that one.
+  void note_end_of_task(std::string_view line) {
+    is_aborted_ |= line.starts_with("srun: Job step aborted");
+    constexpr int kSignal = 128;
+    const auto code = end_of_task(line);
+    if (!code || (told_ && !(is_consequence_ && *code < kSignal))) return;
+    told_ = code;
+    is_consequence_ = is_aborted_ && *code >= kSignal;
+  }
+  void lose(const std::string& what) {
+    if (lost_.empty()) lost_ = fmt::format("{}: {}", what, std::strerror(errno));
   }
 
   static constexpr size_t kMostUnwritten = 1 << 20;
 
+  Launcher by_;
   int to_;
-  std::string unwritten_;
+  Excerpt* captured_;  // in place of `to_`
+  std::string unwritten_, lost_;
   bool in_colour_;
   std::string folder_;
+  bool keeps_logs_;
   const char* name_;
   Untangler untangler_;
   Fd read_, write_;
   std::map<int, std::ofstream> files_;
-  std::optional<int> told_;
+  std::optional<int> told_, said_by_rank_;
+  bool is_aborted_ = false, is_consequence_ = false;
 };
 
 constexpr std::array kWatched{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
@@ -147,33 +191,29 @@ class Signals {
   Fd fd_;
 };
 
-pid_t start(const Command& command, const Signals& signals, const Stream* out, const Stream* err) {
+pid_t start(const Command& command, const RunOptions& options, const Signals& signals, const Stream* out, const Stream* err) {
   const pid_t parent = getpid(), child = fork();
   if (child < 0) fail("fork");
   if (child > 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
-  if (isatty(STDIN_FILENO) == 0) setpgid(0, 0);  // else it reads the terminal, and gets its Ctrl-C
+  const bool has_terminal = isatty(STDIN_FILENO) == 1 && options.terminal.empty();  // it reads it, and gets its Ctrl-C
+  if (!has_terminal) setpgid(0, 0);
+  if (!options.terminal.empty())
+    if (const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC)); nothing.get() >= 0) dup2(nothing.get(), STDIN_FILENO);
   if (out) dup2(out->write_end(), STDOUT_FILENO);
   if (err) dup2(err->write_end(), STDERR_FILENO);
   signals.restore();
   for (const auto& [name, value] : command.variables) setenv(name.c_str(), value.c_str(), 0);
-  std::vector<std::string> words = command.words;
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  const std::string why = fmt::format("tutti: {}: {}\n", words[0], std::strerror(errno));
-  write_all(STDERR_FILENO, why);
-  _exit(127);
+  _exit(become(command.words));
 }
 
 class Job {
  public:
-  Job(const Command& command, const RunOptions& options) : by_(command.by), options_(options) {
-    if (!options.raw) out_.emplace(command.by, STDOUT_FILENO, options, "out"), err_.emplace(command.by, STDERR_FILENO, options, "err");
+  Job(const Command& command, const RunOptions& options, Excerpt* captured) : by_(command.by), options_(options) {
+    if (!options.raw) out_.emplace(command.by, STDOUT_FILENO, captured, options, "out"), err_.emplace(command.by, STDERR_FILENO, captured, options, "err");
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // whoever loses its parent becomes ours, to be ended
-    pid_ = start(command, signals_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
+    pid_ = start(command, options, signals_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
     if (out_) out_->close_write_end(), err_->close_write_end();
     if (options.timeout_s > 0) limit_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.timeout_s));
   }
@@ -182,6 +222,7 @@ class Job {
     while (!status_) {
       step();
       if (limit_ && Clock::now() >= *limit_) pass_limit();
+      if (by_ == Launcher::kMpirun && err_ && err_->told()) end_aborted();
     }
     end_descendants();
     for (auto until = Clock::now() + 1s; out_ && (out_->read_end() >= 0 || err_->read_end() >= 0) && Clock::now() < until;) {
@@ -191,9 +232,24 @@ class Job {
     const auto patience = Clock::now() + 1s;  // of somebody who wanted the end
     while (out_ && !(out_->is_written() && err_->is_written()) && !is_given_up_ && !(was_asked_ && Clock::now() > patience)) step();
     int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
-    if (code != 0 && err_ && err_->told()) code = *err_->told();
-    if (timed_out_) return {124, true};
-    return {interrupted_ > 0 && code != 0 ? 130 : code, was_asked_};
+    if (code == 0 && by_ == Launcher::kMpirun && err_ && err_->told()) code = 1;  // MPI_Abort(comm, 0) is no success
+    if (code != 0 && err_ && err_->told() && *err_->told() != 0 && (by_ == Launcher::kSrun || terminated_)) code = *err_->told();
+    bool has_lost_output = false;
+    for (const auto* stream : {&out_, &err_})
+      if (*stream && !(*stream)->lost().empty()) {
+        const std::string words = fmt::format("tutti: output is lost: {}\n", (*stream)->lost());
+        write_all(STDERR_FILENO, words);
+        has_lost_output |= code == 0;
+        if (code == 0) code = 1;
+      }
+    if (timed_out_) {
+      say("tutti: ended by its time limit; signals and exit codes that mpirun tells of since are of that\n");
+      return {.code = 124, .asked_by = asked_by_, .timed_out = true};
+    }
+    constexpr int kSignal = 128, kMpirunsOwn = 1;  // told to end, it does not say how the program has ended
+    if (interrupted_ > 0 && code != 0) code = kSignal + SIGINT;
+    else if (asked_by_ != 0 && code == kMpirunsOwn && by_ == Launcher::kMpirun) code = kSignal + asked_by_;
+    return {.code = code, .asked_by = asked_by_, .timed_out = false, .has_lost_output = has_lost_output};
   }
 
  private:
@@ -220,28 +276,33 @@ class Job {
     if (number == SIGCHLD) return reap();
     if (number == SIGUSR1 || number == SIGUSR2) return tell(number);
     was_asked_ = true;
+    asked_by_ = number;
     if (status_) {  // the job has ended, its output is not read
       is_given_up_ = true;
       return;
     }
     if (number == SIGINT && ++interrupted_ > 1) return kill_all();
-    if (number == SIGINT) write_all(STDERR_FILENO, "tutti: interrupted, the job ends; once more kills it\n");
-    const bool has_it = info.ssi_code == SI_KERNEL && isatty(STDIN_FILENO) == 1;  // the terminal has sent it to all
+    if (number == SIGINT) say("tutti: interrupted, the job ends; once more kills it\n");
+    const bool has_it = info.ssi_code == SI_KERNEL && isatty(STDIN_FILENO) == 1 && options_.terminal.empty();  // the terminal has sent it to all
     if (!has_it) tell(number == SIGHUP ? SIGTERM : number);
   }
-  void reap() {
-    for (int status = 0; const pid_t ended = waitpid(-1, &status, WNOHANG);) {
+  void reap() {  // not what another thread looks at (where_ranks_are)
+    for (int status = 0; const pid_t ended = waitpid(-1, &status, WNOHANG | __WNOTHREAD);) {
       if (ended < 0) return;
       if (ended == pid_) status_ = status;
     }
   }
   void tell(int number) const { kill(pid_, number); }
+  void say(std::string_view words) {
+    if (err_) err_->say(words);
+    else write_all(STDERR_FILENO, words);
+  }
 
   /// What the ranks do, a chance to end, the end.
   void pass_limit() {
     if (!timed_out_) {
       timed_out_ = was_asked_ = true;
-      write_all(STDERR_FILENO, fmt::format("tutti: the job has run {} s, its limit (--timeout); it is ended\n", options_.timeout_s));
+      say(fmt::format("tutti: the job has run {} s, its limit (--timeout); it is ended\n{}", options_.timeout_s, by_ == Launcher::kMpirun ? where_ranks_are(pid_) : ""));
       tell(SIGUSR2);  // tutti's programs write a hang report; others end, for which mpirun takes its time
       limit_ = Clock::now() + 3s;
     } else if (!terminated_) {
@@ -253,6 +314,14 @@ class Job {
       kill_all();
     }
   }
+  /// mpirun has said that the job is aborted.
+  void end_aborted() {
+    constexpr auto kPatience = 3s;
+    if (!aborted_) aborted_ = Clock::now();
+    if (Clock::now() < *aborted_ + kPatience || std::exchange(terminated_, true)) return;
+    say(fmt::format("tutti: mpirun still waits {} s after the job was aborted: a host may be cut off; mpirun is killed\n", kPatience.count()));
+    kill_all();
+  }
   void kill_all() {
     if (by_ == Launcher::kSrun && !std::exchange(terminated_, true)) return tell(SIGTERM);  // only srun can end what runs on other nodes
     kill(pid_, SIGKILL);
@@ -263,7 +332,7 @@ class Job {
     const auto patience = Clock::now() + (by_ == Launcher::kSrun ? 5s : 0s);  // srun's child ends the step when srun is gone
     for (int round = 0; round < 50 || Clock::now() < patience; ++round) {
       reap();
-      const auto left = children();
+      const auto left = children(getpid());
       bool any = false;
       for (const pid_t child : left)
         if (child != pid_ || status_) {
@@ -281,17 +350,21 @@ class Job {
   std::optional<Stream> out_, err_;
   pid_t pid_ = -1;
   std::optional<int> status_;
-  std::optional<Clock::time_point> limit_;
+  std::optional<Clock::time_point> limit_, aborted_;
   bool timed_out_ = false, terminated_ = false, was_asked_ = false, is_given_up_ = false;
-  int interrupted_ = 0;
+  int interrupted_ = 0, asked_by_ = 0;
 };
 
 }  // namespace
 
-Outcome run_job(const Command& command, const RunOptions& options) {
+Outcome run_job(const Command& command, const RunOptions& options, std::string* captured) {
   if (!options.log_folder.empty()) std::filesystem::create_directories(options.log_folder);
   const auto begun = std::filesystem::file_time_type::clock::now();
-  const Outcome outcome = Job(command, options).wait();
+  Excerpt excerpt;
+  std::optional<LentTerminal> lent;
+  if (!options.terminal.empty()) lent.emplace();
+  const Outcome outcome = Job(command, options, captured ? &excerpt : nullptr).wait();
+  if (captured) *captured = excerpt.text();
   if (outcome.code != 0) sweep_segments(begun);
   return outcome;
 }

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 
@@ -22,29 +22,61 @@ void for_each_process(const Each& each) {
     if (const std::string name = entry.path().filename(); name.find_first_not_of("0123456789") == std::string::npos) each(entry.path());
 }
 
+struct Stat {
+  char state = 0;
+  pid_t parent = 0;
+  explicit Stat(const fs::path& process) {
+    std::ifstream stat(process / "stat");
+    std::string text;
+    std::getline(stat, text, '\0');  // says nothing of a process that has just ended; iterators throw
+    const size_t name_ends = text.rfind(") ");  // "pid (name) state parent ..."
+    if (name_ends == std::string::npos || text.size() < name_ends + 4) return;
+    state = text[name_ends + 2];
+    parent = std::atoi(text.c_str() + name_ends + 4);
+  }
+};
+
 bool is_mapped(const std::string& file) {
   bool found = false;
   for_each_process([&](const fs::path& process) {
-    std::ifstream maps(process / "maps");
-    for (std::string line; !found && std::getline(maps, line);) found = line.ends_with(file);
+    const pid_t id = std::atoi(process.filename().c_str());
+    found = found || waits_in_kernel(id) || maps(id, file);  // to ask such a process may take for ever
   });
   return found;
 }
 
 }  // namespace
 
-std::vector<pid_t> children() {
-  std::vector<pid_t> all;
-  const std::string mine = std::to_string(getpid());
+std::map<pid_t, std::vector<pid_t>> children_of_all() {
+  std::map<pid_t, std::vector<pid_t>> all;
   for_each_process([&](const fs::path& process) {
-    std::ifstream stat(process / "stat");
-    const std::string text((std::istreambuf_iterator<char>(stat)), {});
-    const size_t name_ends = text.rfind(") ");  // "pid (name) state parent ..."
-    if (name_ends == std::string::npos || text.size() < name_ends + 4) return;
-    const std::string parent = text.substr(name_ends + 4, text.find(' ', name_ends + 4) - name_ends - 4);
-    if (parent == mine && text[name_ends + 2] != 'Z') all.push_back(static_cast<pid_t>(std::stol(process.filename())));
+    const Stat stat(process);
+    if (stat.state != 'Z') all[stat.parent].push_back(static_cast<pid_t>(std::stol(process.filename())));
   });
   return all;
+}
+
+std::vector<pid_t> children(pid_t parent) { return children_of_all()[parent]; }
+
+bool waits_in_kernel(pid_t process) {
+  std::error_code ignored;
+  for (const auto& thread : fs::directory_iterator(fmt::format("/proc/{}/task", process), ignored))
+    if (Stat(thread.path()).state == 'D') return true;
+  return false;
+}
+
+bool maps(pid_t process, const std::string& part_of_name) {
+  std::ifstream maps(fmt::format("/proc/{}/maps", process));
+  for (std::string line; std::getline(maps, line);)
+    if (line.find(part_of_name) != std::string::npos) return true;
+  return false;
+}
+
+std::string variable_of(pid_t process, const std::string& name) {
+  std::ifstream environment(fmt::format("/proc/{}/environ", process));
+  for (std::string entry; std::getline(environment, entry, '\0');)
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  return {};
 }
 
 void sweep_segments(fs::file_time_type begun) {

@@ -58,7 +58,34 @@ size_t srun_tag(std::string_view text, int& rank) {
 
 constexpr int kMostSignals = 32;
 
+constexpr char kMark = '\x1e', kFilling = ' ';
+constexpr size_t kLeast = 32;           // with a tag of 14 bytes half as much again
+constexpr size_t kLongestBegun = 4096;  // then it goes on without its end
+
+std::string_view without_mark(std::string_view line) {
+  const size_t mark = line.rfind(kMark);
+  return mark == std::string_view::npos || line.find_first_not_of(kFilling, mark + 1) != std::string_view::npos ? line : line.substr(0, mark);
+}
+
 }  // namespace
+
+std::string LineMarker::feed(std::string_view text) {
+  std::string marked;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    begun_ += text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (end != std::string_view::npos) {
+      begun_ += kMark;
+      if (begun_.size() < kLeast) begun_.resize(kLeast, kFilling);
+      begun_ += '\n';
+    }
+    if (end != std::string_view::npos || begun_.size() > kLongestBegun) marked += std::exchange(begun_, {});
+  }
+  return marked;
+}
+
+std::string LineMarker::finish() { return begun_.empty() ? "" : feed("\n"); }
 
 std::optional<int> end_of_task(std::string_view line) {
   Scanner scanner{line};
@@ -79,6 +106,16 @@ std::optional<int> end_of_task(std::string_view line) {
   return std::nullopt;
 }
 
+std::optional<int> code_of_abort(std::string_view line) {
+  Scanner scanner{line};
+  int code = 0;
+  if (!scanner.take("with errorcode ")) return std::nullopt;
+  const auto [end, error] = std::from_chars(scanner.left.data(), scanner.left.data() + scanner.left.size(), code);
+  if (error != std::errc() || std::string_view(end, 1) != ".") return std::nullopt;
+  constexpr int kCodes = 256;
+  return (code % kCodes + kCodes) % kCodes;
+}
+
 /// Its length, kNoTag, or kTooShort to tell.
 size_t Untangler::read_tag(std::string_view text) {
   if (by_ == Launcher::kSrun) return at_start_ ? srun_tag(text, speaker_) : kNoTag;
@@ -86,8 +123,11 @@ size_t Untangler::read_tag(std::string_view text) {
 }
 
 void Untangler::end_line() {
-  sink_(speaker_, lines_[speaker_]);
-  lines_[speaker_].clear();
+  std::string& line = lines_[speaker_];
+  const std::string_view text = without_mark(line);
+  const bool is_filling = !line.empty() && line.find_first_not_of(kFilling) == std::string::npos;
+  if (!(is_filling && by_ == Launcher::kMpirun)) sink_(speaker_, text);  // else mpirun's own words came between a line and its filling: lines of ranks have marks
+  line.clear();
   speaker_ = kLauncher;
   at_start_ = true;
 }
@@ -117,7 +157,7 @@ void Untangler::feed(std::string_view more) {
 void Untangler::finish() {
   lines_[speaker_] += std::exchange(pending_, {});
   for (const auto& [rank, line] : lines_)
-    if (!line.empty()) sink_(rank, line);
+    if (!line.empty()) sink_(rank, without_mark(line));
   lines_.clear();
 }
 

@@ -10,8 +10,19 @@
 
 namespace tutti::launcher {
 
+/// Makes a rank's lines fit for `mpirun --tag-output`, which writes its tag before each of a piece of 4 KiB into a buffer of 8 KiB and loses what is
+/// more: lines get a mark at their end, and short ones are filled up.
+class LineMarker {
+ public:
+  std::string feed(std::string_view text);
+  std::string finish();  ///< what has no newline yet
+
+ private:
+  std::string begun_;
+};
+
 /// Ranks' output as a launcher mixes it, back into lines that are whole. mpirun --tag-output marks every piece ("[1,3]<stdout>:"), which may
-/// begin and end inside a line; srun --label marks lines ("3: ").
+/// begin and end inside a line; srun --label marks lines ("3: "). What LineMarker adds goes.
 class Untangler {
  public:
   static constexpr int kLauncher = -1;  ///< the launcher's own words
@@ -36,5 +47,8 @@ class Untangler {
 /// What srun says of a task's end, as an exit code: "srun: error: n3: task 2: Exited with exit code 5", "...: Killed". Its own exit code is the
 /// largest of all tasks, those included that it ended because of the first.
 std::optional<int> end_of_task(std::string_view line);
+
+/// mpirun's words on MPI_Abort: "with errorcode 7." From here it ends the job, for which it waits for all hosts: for minutes if one is cut off.
+std::optional<int> code_of_abort(std::string_view line);
 
 }  // namespace tutti::launcher

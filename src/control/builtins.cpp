@@ -144,6 +144,12 @@ void add_our_own() {
     const auto& gpu = topology::assignment().gpu;  // of this process; of a machine that nobody has looked at: none
     return List{host_name(), getpid(), to_string(worker::device()), gpu.empty() ? "-" : gpu, to_string(topology::granted().cpus)};
   });
+  register_global_func("tutti.place", [] {  // Session::places
+    const auto& assigned = topology::assignment();
+    const auto granted = topology::granted();
+    const Shape cpus(granted.cpus.indices().begin(), granted.cpus.indices().end());
+    return List{host_name(), cpus, assigned.is_bound, assigned.gpu, assigned.gpu_pci, assigned.nic, assigned.why};
+  });
   register_global_func("tutti.echo", [](const Value& value) { return value; });
   register_global_func("tutti.quick_echo", [](const Value& value) { return value; }, {.function = {.quick = true}});
 }

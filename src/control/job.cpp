@@ -31,8 +31,8 @@ Job& Job::here() {
   return *instance;
 }
 
-void Job::start(std::string by, MPI_Comm comm, bool owns_mpi) {
-  mpi = std::make_unique<MpiJob>(comm, owns_mpi, mpi_goes);
+void Job::start(std::string by, MPI_Comm comm, bool owns_mpi, const std::string& bind) {
+  mpi = std::make_unique<MpiJob>(comm, owns_mpi, bind, mpi_goes);
   owner = std::move(by);
 }
 

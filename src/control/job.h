@@ -19,7 +19,7 @@ struct Job {
 
   static Job& here();
   int size() const { return mpi ? mpi->size() : 1; }
-  void start(std::string by, MPI_Comm comm, bool owns_mpi);  ///< collective over comm
+  void start(std::string by, MPI_Comm comm, bool owns_mpi, const std::string& bind = {});  ///< collective over comm
   void serve();                   ///< above rank 0: works for sessions until rank 0 ends the job. What fails aborts it
   void end();                     ///< on rank 0 sends the others home
   [[noreturn]] void abort(const std::string& why);

@@ -169,7 +169,7 @@ namespace {
 uint32_t job_generation = 0;  // of the process that started it
 }
 
-std::optional<int> interop::start_job(int* argc, char*** argv) {
+std::optional<int> interop::start_job(int* argc, char*** argv, const RunOptions& options) {
   if (auto code = serve_if_worker_process()) return code;
   Job& job = Job::here();
   if (!job.owner.empty()) throw UsageError(fmt::format("tutti::run: this process serves {} already", job.owner));
@@ -177,7 +177,7 @@ std::optional<int> interop::start_job(int* argc, char*** argv) {
     watch_signals();
     if (MpiJob::launched() || mpi_usable()) {
       const bool owns_mpi = MpiJob::initialise(argc, argv);
-      job.start("tutti::run", MPI_COMM_WORLD, owns_mpi);
+      job.start("tutti::run", MPI_COMM_WORLD, owns_mpi, options.bind);
     }
     if (!job.mpi || job.mpi->rank() == 0) report_on_signal();
   } catch (const std::exception& error) {
@@ -204,8 +204,8 @@ void interop::end_job(int code) {
   job.end();
 }
 
-int run(int argc, char** argv, const std::function<int(int, char**)>& controller) {
-  if (auto code = interop::start_job(&argc, &argv)) return *code;
+int run(int argc, char** argv, const std::function<int(int, char**)>& controller, const RunOptions& options) {
+  if (auto code = interop::start_job(&argc, &argv, options)) return *code;
   ProcessPool::instance().remember_program({argv, argv + argc});
   const int code = run_controller(argc, argv, controller);
   interop::end_job(code);

@@ -49,6 +49,19 @@ std::string Session::ccl() const { return controller().ccl(); }
 bool Session::timed_out() const { return controller().timed_out(); }
 Progress Session::progress() const { return controller().progress(); }
 
+std::vector<Place> Session::places(Timeout timeout, Where where) const {
+  const DRef described = controller().call(controller().get_global_func("tutti.place", where), {}, where);
+  std::vector<Place> all;
+  for (int worker = 0; worker < num_workers(); ++worker) {
+    const auto one = described.debug_get_from_remote(worker, timeout, where).as<List>();
+    Place place{.host = one[0].as<std::string>(), .cpus = {}, .is_bound = one[2].as<bool>(), .gpu = one[3].as<std::string>(), .gpu_pci = one[4].as<std::string>(),
+                .nic = one[5].as<std::string>(), .why = one[6].as<std::string>()};
+    for (const int64_t cpu : one[1].as<Shape>()) place.cpus.push_back(static_cast<int>(cpu));
+    all.push_back(std::move(place));
+  }
+  return all;
+}
+
 DPackedFunc Session::get_global_func(std::string_view name, Where where) {
   return DPackedFunc(controller().get_global_func(name, where));
 }

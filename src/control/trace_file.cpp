@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -80,6 +81,7 @@ TraceDump decode_trace_dump(Reader& in) {
 void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
   const Layout& layout = segment.layout();
   if (layout.trace_folder.empty()) return;
+  if (::mkdir(layout.trace_folder.c_str(), 0700) != 0 && errno != EEXIST) throw SystemError(fmt::format("{}: {}", layout.trace_folder, std::strerror(errno)));
   const TickScale scale = segment.tick_scale();
   for (int32_t worker : segment.workers()) {
     Json json{{"schema", "tutti.trace/1"},

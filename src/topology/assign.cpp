@@ -6,7 +6,6 @@
 
 #include "core/env.h"
 #include "topology/bind.h"
-#include "topology/launcher.h"
 
 namespace tutti::topology {
 namespace {
@@ -16,17 +15,12 @@ Assignment& here() {
   return assignment;
 }
 
-std::optional<std::string> value_of(const Self& self, const char* name) {
-  const auto found = self.variables.find(name);
-  return found == self.variables.end() ? std::nullopt : std::optional(found->second);
-}
-
 }  // namespace
 
 Binding parse_binding(const std::string& text) {
   const std::map<std::string, Binding> known{{"", Binding::kAuto}, {"gpu", Binding::kGpu}, {"cores", Binding::kCores}, {"user", Binding::kUser}, {"none", Binding::kNone}};
   const auto found = known.find(text);
-  if (found == known.end()) throw SetUpError(fmt::format("TUTTI_BIND={}: expected gpu, cores, user or none", text));
+  if (found == known.end()) throw SetUpError(fmt::format("TUTTI_BIND (or RunOptions::bind) is '{}': expected gpu, cores, user or none", text));
   return found->second;
 }
 
@@ -40,17 +34,25 @@ Self self() {
   return self;
 }
 
-std::vector<Assignment> assign(const Node& node, const std::vector<Self>& ranks, Binding binding) {
+Environment value_in(const Self& self) {
+  return [&self](const char* name) {
+    const auto found = self.variables.find(name);
+    return found == self.variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+std::vector<Assignment> assign(const Node& whole, const std::vector<Self>& ranks, Binding binding) {
   std::vector<Assignment> assignments(ranks.size());
   if (binding == Binding::kNone) return assignments;
+  Node node = whole;
+  for (const Self& rank : ranks) add_parts(value_in(rank), node);
   std::vector<Limits> limits;
   std::vector<bool> keeps;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const auto environment = [&](const char* name) { return value_of(ranks[r], name); };
-    std::vector<std::string> notes;
+    const Environment environment = value_in(ranks[r]);
     keeps.push_back(binding == Binding::kUser || bound_by(environment, node, ranks[r].cpus) == BoundBy::kUser);
-    limits.push_back({keeps.back() ? ranks[r].cpus & cpus_of(node) : IndexSet(), visible_gpus(environment, node, notes)});
-    for (const std::string& note : notes) assignments[r].why += note + "; ";
+    limits.push_back({keeps.back() ? ranks[r].cpus & cpus_of(node) : IndexSet(), visible_gpus(environment, node, assignments[r].notes)});
+    for (const std::string& note : assignments[r].notes) assignments[r].why += note + "; ";
   }
   const auto placements = plan(node, limits, binding == Binding::kCores ? Policy::kCores : Policy::kGpu);
   const bool is_tight = binding == Binding::kAuto && std::ranges::any_of(placements, [&](const Placement& p) {

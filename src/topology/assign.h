@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "topology/launcher.h"
 #include "topology/plan.h"
 
 namespace tutti::topology {
@@ -25,12 +26,14 @@ struct Self {
   std::map<std::string, std::string> variables;  ///< of the launcher, and what hides GPUs
 };
 Self self();
+Environment value_in(const Self& self);  ///< which must live on
 
 struct Assignment {
   bool is_bound = false;    ///< `cpus` and `memory` are to be set; else they stay
   IndexSet cpus;
   std::vector<int> memory;
   std::string gpu, gpu_pci, nic;  ///< empty: none
+  std::vector<std::string> notes;  ///< what was not understood
   std::string why;          ///< in words
 };
 std::vector<Assignment> assign(const Node& node, const std::vector<Self>& ranks, Binding binding);

@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "core/env.h"
+#include "topology/driver.h"
 #include "tutti/error.h"
 
 namespace tutti::topology {
@@ -202,6 +203,18 @@ void add_devices(hwloc_topology_t topology, Node& node) {
   std::ranges::sort(node.nics, {}, place);
 }
 
+/// What hwloc has guessed from the bus, the driver may know.
+void ask_driver(Node& node) {
+  const auto& known = driver_gpus();
+  for (Device& gpu : node.gpus) {
+    if (!known || gpu.vendor != "nvidia") continue;
+    const auto found = std::ranges::find(*known, gpu.pci, &DriverGpu::pci);
+    if (found == known->end()) continue;
+    gpu.is_guessed = false;
+    if (gpu.uuid.empty() && std::ranges::count(node.gpus, gpu.pci, &Device::pci) == 1) gpu.uuid = found->uuid;
+  }
+}
+
 Node describe(hwloc_topology_t topology) {
   Node node;
   node.host = info(hwloc_get_root_obj(topology), "HostName");
@@ -215,17 +228,16 @@ Node describe(hwloc_topology_t topology) {
 Node discover() {
   if (const auto file = env_string("TUTTI_TOPOLOGY")) return read_topology(*file);
   const Topology topology = load_live();
-  return describe(topology.get());
+  Node node = describe(topology.get());
+  ask_driver(node);
+  return node;
 }
 
-std::string discover_xml() {
-  const Topology topology = load_live();
-  char* text = nullptr;
-  int length = 0;
-  if (hwloc_topology_export_xmlbuffer(topology.get(), &text, &length, 0) != 0) throw SystemError("hwloc can't write its topology as XML");
-  std::string xml(text);
-  hwloc_free_xmlbuffer(topology.get(), text);
-  return xml;
+IndexSet usable_cpus() {
+  const Topology topology = make();
+  hwloc_topology_set_io_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (hwloc_topology_load(topology.get()) != 0) throw SystemError(fmt::format("hwloc can't look at this machine: {}", std::strerror(errno)));
+  return to_set(hwloc_topology_get_allowed_cpuset(topology.get()));
 }
 
 Node parse_topology(const std::string& xml) {

@@ -10,11 +10,11 @@ namespace tutti::topology {
 /// @throws SystemError, UsageError  the file can't be read
 Node discover();
 
+IndexSet usable_cpus();  ///< of this machine, as its control group has it; asks no driver.  @throws SystemError
+
 /// Another one, or this one elsewhere: what `lstopo FILE.xml` writes (hwloc 2's XML; also version 1's).
 /// @throws UsageError  it can't be read
 Node read_topology(const std::string& file);
 Node parse_topology(const std::string& xml);
-
-std::string discover_xml();  ///< for the other ranks of the machine, and for later.  @throws SystemError
 
 }  // namespace tutti::topology

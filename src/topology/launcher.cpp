@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/env.h"
+#include "topology/driver.h"
 
 namespace tutti::topology {
 namespace {
@@ -53,6 +54,19 @@ std::optional<int> tasks_on_node(const std::string& text, int node) {
   return std::nullopt;
 }
 
+constexpr std::string_view kMigPart = "MIG-";
+bool is_part(const Device& gpu) { return gpu.uuid.starts_with(kMigPart); }
+
+/// "MIG-GPU-<UUID of the GPU>/1/0" tells whose part it is, "MIG-<UUID of its own>" only where there is one GPU.
+std::optional<int> whole_of_part(std::string_view part, const Node& node, const std::vector<int>& candidates) {
+  part.remove_prefix(kMigPart.size());
+  const std::string_view gpu = part.substr(0, part.find('/'));
+  if (gpu.starts_with("GPU-"))
+    for (const int candidate : candidates)
+      if (node.gpus[static_cast<size_t>(candidate)].uuid == gpu) return candidate;
+  return !gpu.starts_with("GPU-") && candidates.size() == 1 ? std::optional(candidates[0]) : std::nullopt;
+}
+
 /// Of `candidates`, those that the variable's value leaves.
 std::vector<int> choose(const std::string& name, const std::string& value, const Node& node, const std::vector<int>& candidates, std::vector<std::string>& notes) {
   std::vector<int> chosen;
@@ -60,6 +74,10 @@ std::vector<int> choose(const std::string& name, const std::string& value, const
     std::optional<int> found;
     if (const auto index = number(entry)) {
       if (*index >= 0 && static_cast<size_t>(*index) < candidates.size()) found = candidates[static_cast<size_t>(*index)];
+    } else if (entry.starts_with(kMigPart)) {
+      const auto part = std::ranges::find(node.gpus, entry, &Device::uuid);
+      found = part != node.gpus.end() ? std::optional(static_cast<int>(part - node.gpus.begin())) : whole_of_part(entry, node, candidates);
+      if (!found) notes.push_back(fmt::format("{}: '{}' does not tell which GPU it is a part of; nothing is placed beside it", name, entry));
     } else if (!entry.empty()) {
       for (const int gpu : candidates)
         if (!found && node.gpus[static_cast<size_t>(gpu)].uuid.starts_with(entry)) found = gpu;
@@ -71,9 +89,32 @@ std::vector<int> choose(const std::string& name, const std::string& value, const
   return chosen;
 }
 
+/// Positions of a vendor's GPUs that this process may open, which its drivers number.
+std::vector<int> numbered(const Environment& environment, const Node& node, const std::function<bool(const Device&)>& is_meant) {
+  const auto reachable = environment(kReachableGpus);
+  const auto ids = split(reachable.value_or(""));
+  std::vector<int> positions;
+  for (size_t g = 0; g < node.gpus.size(); ++g) {
+    const Device& gpu = node.gpus[g];
+    if (is_meant(gpu) && !is_part(gpu) && !(reachable && gpu.vendor == "nvidia" && !std::ranges::count(ids, gpu.pci))) positions.push_back(static_cast<int>(g));
+  }
+  return positions;
+}
+
+std::optional<std::string> reachable_gpus() {
+  if (env_string("TUTTI_TOPOLOGY")) return std::nullopt;  // another machine's
+  const auto& known = driver_gpus();
+  if (!known) return std::nullopt;
+  std::string ids;
+  for (const DriverGpu& gpu : *known)
+    if (gpu.is_reachable) ids += (ids.empty() ? "" : ",") + gpu.pci;
+  return ids;
+}
+
 }  // namespace
 
 std::optional<std::string> this_process(const char* name) {
+  if (name == std::string_view(kReachableGpus)) return reachable_gpus();
   const char* value = std::getenv(name);
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
@@ -103,27 +144,40 @@ BoundBy bound_by(const Environment& environment, const Node& node, const IndexSe
 }
 
 std::vector<int> visible_gpus(const Environment& environment, const Node& node, std::vector<std::string>& notes) {
-  std::vector<int> nvidia, others, visible;
-  for (size_t g = 0; g < node.gpus.size(); ++g) (node.gpus[g].vendor == "nvidia" ? nvidia : others).push_back(static_cast<int>(g));
+  const auto is_nvidia = [](const Device& gpu) { return gpu.vendor == "nvidia"; };
+  std::vector<int> nvidia = numbered(environment, node, is_nvidia), others = numbered(environment, node, std::not_fn(is_nvidia));
   if (const auto value = environment("CUDA_VISIBLE_DEVICES")) nvidia = choose("CUDA_VISIBLE_DEVICES", *value, node, nvidia, notes);
   for (const char* name : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})  // the second counts what the first has left
     if (const auto value = environment(name)) others = choose(name, *value, node, others, notes);
-  visible = nvidia;
+  std::vector<int> visible = nvidia;
   visible.insert(visible.end(), others.begin(), others.end());
   return visible;
 }
 
-std::vector<std::pair<std::string, std::string>> first_gpu(const Node& node, const std::vector<int>& visible, int gpu) {
+void add_parts(const Environment& environment, Node& node) {
+  const auto wholes = numbered(environment, node, [](const Device& gpu) { return gpu.vendor == "nvidia"; });
+  for (const std::string& entry : split(environment("CUDA_VISIBLE_DEVICES").value_or(""))) {
+    if (!entry.starts_with(kMigPart) || std::ranges::count(node.gpus, entry, &Device::uuid)) continue;
+    const auto whole = whole_of_part(entry, node, wholes);
+    if (!whole) continue;
+    Device part = node.gpus[static_cast<size_t>(*whole)];
+    part.name += " " + entry;
+    part.uuid = entry;
+    node.gpus.push_back(std::move(part));
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> first_gpu(const Environment& environment, const Node& node, int gpu) {
   if (gpu < 0) return {};
   const std::string& vendor = node.gpus[static_cast<size_t>(gpu)].vendor;
   if ((vendor != "nvidia" && vendor != "amd") || node.gpus[static_cast<size_t>(gpu)].is_guessed) return {};
-  std::vector<int> all, order{gpu};
-  for (size_t g = 0; g < node.gpus.size(); ++g)
-    if (node.gpus[g].vendor == vendor) all.push_back(static_cast<int>(g));
-  for (const int other : visible)
+  const auto all = numbered(environment, node, [&](const Device& one) { return one.vendor == vendor; });
+  std::vector<int> order{gpu};
+  std::vector<std::string> ignored;
+  for (const int other : visible_gpus(environment, node, ignored))
     if (other != gpu && node.gpus[static_cast<size_t>(other)].vendor == vendor) order.push_back(other);
   const auto uuid = [&](int g) { return node.gpus[static_cast<size_t>(g)].uuid; };
-  const bool have_uuids = std::ranges::all_of(order, [&](int g) { return !uuid(g).empty() && std::ranges::count(all, uuid(g), uuid) == 1; });  // parts may share one
+  const bool have_uuids = std::ranges::all_of(order, [&](int g) { return !uuid(g).empty() && std::ranges::count(node.gpus, uuid(g), &Device::uuid) == 1; });  // parts may share one
   std::string names;
   for (const int g : order)
     names += (names.empty() ? "" : ",") + (have_uuids ? node.gpus[static_cast<size_t>(g)].uuid : std::to_string(std::ranges::find(all, g) - all.begin()));

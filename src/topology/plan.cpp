@@ -189,14 +189,26 @@ void place_bound(const Node& node, const std::vector<Limits>& ranks, std::vector
       if (flow.flow(edge) > 0) placements[r].gpu = gpu, placements[r].distance = distances[r][gpu];
 }
 
-/// Equal parts of the cores, one after another; more ranks than cores share them all.
+/// Equal parts of the cores of each kind, one after another; more ranks than cores share them all.
 void cut_evenly(const std::vector<Core>& cores, std::vector<Limits>& ranks, std::vector<Placement>& placements) {
   const size_t n = ranks.size();
   for (size_t r = 0; r < n; ++r) {
     placements[r].shares_cores = n > cores.size();
-    if (n > cores.size()) continue;
-    ranks[r].cpus = {};
-    for (size_t i = r * cores.size() / n; i < (r + 1) * cores.size() / n; ++i) ranks[r].cpus.insert(cores[i].cpus);
+    if (n <= cores.size()) ranks[r].cpus = {};
+  }
+  if (n > cores.size()) return;
+  std::map<int, std::vector<Core>> kinds;
+  for (const Core& core : cores) kinds[core.kind].push_back(core);
+  size_t has_more = n;  // who gets one more than others gets it after those who got it last
+  for (const auto& [kind, some] : kinds) {
+    std::vector<size_t> parts(n, some.size() / n);
+    for (size_t left = some.size() % n; left > 0; --left) {
+      has_more = (has_more + n - 1) % n;
+      ++parts[has_more];
+    }
+    auto core = some.begin();
+    for (size_t r = 0; r < n; ++r)
+      for (size_t k = 0; k < parts[r]; ++k) ranks[r].cpus.insert((core++)->cpus);
   }
 }
 

@@ -26,6 +26,14 @@ for compiler; do
   LD_LIBRARY_PATH=$lib mpirun -n 3 "$work/interop_mpi"
   echo "$compiler: fine"
 done
+tutti=$(find "$work/root" -path '*/bin/tutti')
+has() { grep -q -- "$2" "$1" || { cat "$1"; echo "expected: $2"; exit 1; }; }  # of a file: grep -q closes a pipe before its writer is done
+"$tutti" run -n 2 -- "$tutti" bench --help > "$work/out"
+has "$work/out" allreduce  # tutti-mpi is beside it
+"$tutti" doctor > "$work/out" || true  # this machine may have its problems
+has "$work/out" 'two ranks start'
+[ -s "$(find "$work/root" -name 'tutti.1*')" ]
+bash -n "$(find "$work/root" -name _tutti)"
 if extension=$(find "$work/root" -name '_core.*.so' | grep .); then  # finds the library by itself
   ls "$lib/libtutti_python.so"
   PYTHONPATH=$(dirname "$(dirname "$extension")") /usr/bin/python3 -c 'import tutti; print(tutti.ThreadedSession(2), tutti.__file__)'

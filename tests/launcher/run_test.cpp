@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "run/command.h"
 #include "run/lines.h"
 #include "tutti/error.h"
@@ -35,6 +37,46 @@ TEST(Untangler, srun_marks_lines) {
   expect_lines(Launcher::kSrun, " 0: a\n11: b: 3: c\n 3: \nsrun: error\n", {{0, "a"}, {11, "b: 3: c"}, {3, ""}, {Untangler::kLauncher, "srun: error"}});
 }
 
+TEST(LineMarker, short_lines_are_filled_up_and_all_come_back) {
+  std::string text;
+  std::mt19937 random(7);
+  Lines expected;
+  for (int i = 0; i < 300; ++i) {  // of any bytes but a newline, its own mark too
+    std::string line;
+    for (size_t size = i % 10 == 0 ? 5000 : random() % 40; line.size() < size;)
+      if (const auto byte = static_cast<char>(random() % 4 == 0 ? random() % 256 : "\x1e\0 x"[random() % 4]); byte != '\n' && byte != '[') line += byte;
+    text += line + (i < 299 ? "\n" : "");
+    expected.emplace_back(3, line);
+  }
+  for (size_t piece = 1; piece < 9000; piece = piece * 3 + 1) {
+    LineMarker marker;
+    std::string marked;
+    for (size_t at = 0; at < text.size(); at += piece) marked += marker.feed(std::string_view(text).substr(at, piece));
+    marked += marker.finish();
+    Lines lines;
+    Untangler untangler(Launcher::kMpirun, [&](int rank, std::string_view line) { lines.emplace_back(rank, line); });
+    for (size_t begin = 0; begin < marked.size();) {  // as mpirun tags them
+      const size_t end = marked.find('\n', begin) + 1;
+      EXPECT_GT(end - begin, 32U);
+      untangler.feed("[1,3]<stdout>:" + marked.substr(begin, end - begin));
+      begin = end;
+    }
+    untangler.finish();
+    ASSERT_EQ(lines, expected) << "in pieces of " << piece;
+  }
+}
+
+TEST(LineMarker, the_launchers_words_may_come_before_the_filling) {
+  const std::string marked = LineMarker().feed("ab\n");
+  expect_lines(Launcher::kMpirun, "[1,0]<stderr>:" + marked.substr(0, 9) + "\n---\n[1,0]<stderr>:" + marked.substr(9) + "[1,0]<stderr>:" + marked, {{0, "ab"}, {Untangler::kLauncher, "---"}, {0, "ab"}});
+}
+
+TEST(CodeOfAbort, mpirun_tells_it) {
+  EXPECT_EQ(code_of_abort("with errorcode 7."), 7);
+  EXPECT_EQ(code_of_abort("with errorcode -1."), 255);
+  for (const char* line : {"", "with errorcode ", "with errorcode x.", "with errorcode 7", "It ends with errorcode 7."}) EXPECT_EQ(code_of_abort(line), std::nullopt) << line;
+}
+
 TEST(EndOfTask, srun_tells_how_the_first_task_has_ended) {
   EXPECT_EQ(end_of_task("srun: error: n3: task 2: Exited with exit code 5"), 5);
   EXPECT_EQ(end_of_task("srun: error: n1: tasks 0-2: Exited with exit code 7"), 7);
@@ -64,9 +106,17 @@ TEST(RunCommand, srun_inside_an_allocation_else_mpirun) {
   EXPECT_EQ(command({.launcher = Launcher::kMpirun}, kSlurm).words[0], "mpirun");
 }
 
+TEST(RunCommand, a_step_inside_a_step_shares_its_resources) {
+  Site in_step = kSlurm;
+  in_step.in_step = true;
+  EXPECT_NE(as_shell(command({}, in_step)).find("--quit-on-interrupt --overlap --label"), std::string::npos);
+  EXPECT_NE(as_shell(command({.crowds = true}, kSlurm)).find("--overcommit --overlap"), std::string::npos);
+  EXPECT_NE(as_shell(command({.plain = true}, kNode)).find("tutti rank --lines --plain -- ./program"), std::string::npos);
+}
+
 TEST(RunCommand, options_become_the_launchers) {
   const std::string text = as_shell(command({.hosts = {"a", "b:4"}, .launcher_options = {"--bind-to", "none"}, .bind = "gpu", .raw = true, .valgrind = true}, kNode));
-  EXPECT_NE(text.find("mpirun -n 4 --host a,b:4 --mca oob_tcp_keepalive_time 5"), std::string::npos) << text;
+  EXPECT_NE(text.find("mpirun -n 4 --host a,b:4 --mca oob_tcp_keepalive_time 3"), std::string::npos) << text;
   EXPECT_NE(text.find("--bind-to none tutti bind --bind gpu -- valgrind --quiet --error-exitcode=1 ./program 'an argument'"), std::string::npos) << text;
   EXPECT_EQ(text.find("--tag-output"), std::string::npos);
 }
@@ -84,6 +134,10 @@ TEST(RunCommand, what_can_t_be_started_is_told) {
   EXPECT_NE(why({.launcher = Launcher::kSrun}, kNode).find("no srun"), std::string::npos);
   EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .srun_mpi = {}}).find("needs an allocation"), std::string::npos);
   EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .in_allocation = true, .srun_mpi = "pmi2"}).find("has no pmix"), std::string::npos);
+  Site of_two = kSlurm;
+  of_two.components = 2;
+  for (const Launcher by : {Launcher::kAuto, Launcher::kMpirun}) EXPECT_NE(why({.launcher = by}, of_two).find("srun --mpi=pmix --het-group=0-1 ./program"), std::string::npos);
+  EXPECT_EQ(why({.launcher_options = {"--het-group=1"}}, of_two), "nothing");
 }
 
 TEST(RunCommand, is_printed_as_a_shell_reads_it) {

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import xml.etree.ElementTree
 
 import pytest
 
 TUTTI, MPIRUN = os.environ["TUTTI"], os.environ.get("MPIRUN", "mpirun")
+PLACES = os.environ.get("PLACES")
 MINE = sorted(os.sched_getaffinity(0))
 
 
@@ -60,9 +62,24 @@ def test_a_picture(machine, tmp_path):
     picture = xml.etree.ElementTree.parse(file).getroot()
     texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert "two: 5 ranks, 2 GPUs, 8 cores" in texts and any(text.startswith("rank 4: 0000:02:00.0, CPUs ") for text in texts)
+    for part in ("Package 0", "Package 1", "NUMA 0  ·  16 GiB", "NUMA 1  ·  16 GiB", "0000:01:00.0", "0000:02:00.0", *map(str, range(8))):
+        assert texts.count(part) == 1, part  # packages, memory, GPUs, cores
     width, height = float(picture.get("width")), float(picture.get("height"))
     for box in list(picture.iter("{http://www.w3.org/2000/svg}rect"))[1:]:
         assert float(box.get("x")) + float(box.get("width")) <= width and float(box.get("y")) + float(box.get("height")) <= height
+
+
+def test_a_damaged_file(machine, tmp_path):
+    """hwloc 2.9 crashes."""
+    text = open(machine).read()
+    at = text.index(" complete_cpuset", text.index('type="Core"'))
+    (tmp_path / "damaged.xml").write_text(text[:at] + " x" + text[at + 2:])
+    assert "damaged.xml: hwloc can't read it" in run(TUTTI, "map", "--topology", str(tmp_path / "damaged.xml"), code=1).stderr
+
+
+def test_only_what_may_be_used_is_handed_out(machine):
+    plan = json.loads(run(TUTTI, "map", "--json", env=os.environ | {"TUTTI_TOPOLOGY": machine, "CUDA_VISIBLE_DEVICES": "1"}).stdout)
+    assert [(rank["gpu"], rank["cpus"]) for rank in plan["ranks"]] == [(1, "4-7")]
 
 
 def test_this_machine():
@@ -114,7 +131,59 @@ def test_what_a_job_does():
 
 
 def test_a_wrong_choice_ends_the_job():
-    assert "TUTTI_BIND=sockets: expected gpu, cores, user or none" in job(2, "sockets", code=99)
+    assert "is 'sockets': expected gpu, cores, user or none" in job(2, "sockets", code=99)
+    assert "is 'sockets': expected gpu" in run(MPIRUN, "-n", "2", PLACES, "sockets", code=99).stderr
+
+
+@pytest.mark.skipif(MINE != [0, 1], reason="written for the two CPUs of the test machines")
+def test_what_decides_for_bind():
+    def cpus(*options, **variables):
+        local = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+        return re.search(r"list: (.*)", run(TUTTI, "bind", *options, "--", "sh", "-c", "taskset -cp $$", env=os.environ | local | variables).stdout)[1]
+
+    assert cpus() == "1" == cpus(TUTTI_BIND="cores") and cpus(TUTTI_BIND="none") == "0,1" == cpus(TUTTI_BIND="user")
+    assert cpus("--bind", "gpu", TUTTI_BIND="none") == "1"  # the command's own word goes first
+    assert "is 'foo': expected gpu" in run(TUTTI, "bind", "--", "true", code=99, env=os.environ | {"TUTTI_BIND": "foo"}).stderr
+    # taskset before tutti run: mpirun would leave it
+    out = run("taskset", "-c", "1", TUTTI, "run", "-n", "2", "--bind", "gpu", "--", "sh", "-c", "taskset -cp $$").stdout
+    assert re.findall(r"list: (.*)", out) == ["1", "1"]
+
+
+def test_ranks_that_see_different_gpus(machine):
+    """As Slurm's --gpus-per-task has it: none may plan as if all shared its GPU."""
+    text = f"CUDA_VISIBLE_DEVICES=$((1 - OMPI_COMM_WORLD_LOCAL_RANK)) exec {TUTTI} verify"
+    lines = sorted(run(MPIRUN, "-n", "2", "sh", "-c", text, code=None, env=os.environ | {"TUTTI_TOPOLOGY": machine}).stdout.splitlines())
+    assert "CPUs 4-7, GPU 0000:02:00.0" in lines[0] and "CPUs 0-3, GPU 0000:01:00.0" in lines[1]
+
+
+def test_a_local_rank_that_does_not_come(machine):
+    env = os.environ | {"TUTTI_TOPOLOGY": machine, "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_MCA_orte_bound_at_launch": "1", "PMIX_NAMESPACE": f"test-{os.getpid()}"}
+    done = run(TUTTI, "verify", code=None, env=env)
+    assert "not all local ranks have come to tutti verify within 10 s" in done.stderr and "CPUs 0-3, GPU 0000:01:00.0" in done.stdout
+
+
+def test_what_user_and_variables_say(machine):
+    assert "nothing is planned" in run(TUTTI, "verify", env=os.environ | {"TUTTI_BIND": "none"}).stdout
+    assert run(TUTTI, "bind", "--bind", "cores", "--", "sh", "-c", "echo $TUTTI_BIND", env=os.environ | {"TUTTI_BIND": "gpu"}).stdout == "cores\n"
+    text = f"{TUTTI} map -n 1 --topology <(cat {machine})"
+    assert "two: 8 cores" in run("bash", "-c", text).stdout
+
+
+def test_verify_tells_of_another_gpu(machine):
+    done = run(TUTTI, "verify", code=1, env=os.environ | {"TUTTI_TOPOLOGY": machine, "TUTTI_GPU": "0000:02:00.0"})
+    assert "GPU 0000:02:00.0, planned 0000:01:00.0" in done.stdout
+
+
+@pytest.mark.skipif(MINE != [0, 1], reason="written for the two CPUs of the test machines")
+def test_a_program_chooses_and_asks(machine):
+    def places(n, *choice, **variables):
+        return run(MPIRUN, "-n", str(n), PLACES, *choice, env=os.environ | variables).stdout.splitlines()
+
+    assert places(2, "cores") == ["worker 0 bound - -: 0: bound", "worker 1 bound - -: 1: bound"]
+    assert places(2, "none") == ["worker 0 left - -: 0: ", "worker 1 left - -: 1: "]  # as mpirun has it
+    assert places(2, "cores", TUTTI_BIND="user")[0].startswith("worker 0 left - -:")  # the user goes first
+    gpus = [line.split()[3:5] for line in places(2, "user", TUTTI_TOPOLOGY=machine)]
+    assert gpus == [["0000:01:00.0", "0000:01:00.0:"], ["0000:02:00.0", "0000:02:00.0:"]]
 
 
 def test_verify_after_bind_on_a_machine_with_gpus(machine):

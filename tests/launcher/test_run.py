@@ -3,7 +3,9 @@
 import glob
 import os
 import pathlib
+import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +51,47 @@ def wait_until(what, limit=10):
             return True
         time.sleep(0.05)
     return False
+
+
+def test_floods_of_short_lines():
+    """mpirun's own tags lose a third of these."""
+    lines = run("-n", "2", "--", "seq", "100000").stdout.splitlines()
+    for rank in (0, 1):
+        assert [line for line in lines if line.startswith(f"[{rank}] ")] == [f"[{rank}] {i}" for i in range(1, 100001)]
+
+
+def test_last_words():
+    text = "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then seq 2000; seq 3000 >&2; echo last; exit 3; else sleep 20; fi"
+    for _ in range(5):
+        done = run("-n", "2", "--", "bash", "-c", text, code=3)
+        assert done.stdout.splitlines() == [f"[1] {i}" for i in range(1, 2001)] + ["[1] last"]
+        assert "2999" in done.stderr and "3000" in done.stderr  # mpirun's own words may come into the middle of a line there
+
+
+def test_words_of_the_program_stay_as_they_are():
+    words = ["[64,64]", "[x]", "[[x]]", "[", "a b", "", "--", "-n", "{}", "%s"]
+    for options in ([], ["--bind", "cores"]):
+        out = run("-n", "1", *options, "--", "printf", "<%s>\n", *words).stdout
+        assert out.splitlines() == [f"[0] <{word}>" for word in words]
+
+
+def test_a_closed_standard_output():
+    assert subprocess.run(["sh", "-c", f"{TUTTI} run -n 1 -- echo hello >&-"], timeout=30, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+
+
+def test_output_that_can_t_be_written(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([TUTTI, "run", "-n", "2", "--", "echo", "hello"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (1, "tutti: output is lost: standard output: No space left on device\n")
+    (tmp_path / "rank-1.out").mkdir()
+    assert "output is lost: " in run("-n", "2", "--log-dir", str(tmp_path), "--", "echo", "hello", code=1).stderr
+    assert (tmp_path / "rank-0.out").read_text() == "hello\n"
+
+
+def test_what_has_no_newline():
+    done = run("-n", "1", "--", "sh", "-c", "printf 'the end'; printf 'of words' >&2; kill -9 $$", code=137)
+    assert done.stdout == "[0] the end\n" and "[0] of words\n" in done.stderr
+    assert run("-n", "1", "--", "python3", "-c", "import sys; print(sys.stdout.isatty(), sys.stderr.isatty())").stdout == "[0] True False\n"  # as under mpirun
 
 
 def test_lines_are_whole_and_have_their_rank():
@@ -136,6 +179,30 @@ def test_a_time_limit_says_what_the_ranks_do(program):
     assert "has run 1 s, its limit" in done.stderr and not is_running(program)
 
 
+WAITS_IN_THE_KERNEL = r"""
+#include <stdlib.h>
+#include <unistd.h>
+int main() {
+  const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (*rank == '1' && vfork() == 0) execlp("sleep", "sleep", "0", NULL), _exit(0);
+  if (*rank == '2' && vfork() == 0) {
+    sleep(100);  /* its parent is in state D until then */
+    _exit(0);
+  }
+  pause();
+}
+"""
+
+
+def test_ranks_that_wait_in_the_kernel_do_not_hold_up_the_limit(tmp_path):
+    (tmp_path / "p.c").write_text(WAITS_IN_THE_KERNEL)
+    subprocess.run(["mpicc", "-Wl,--no-as-needed", "-o", tmp_path / "waits_in_the_kernel", tmp_path / "p.c"], check=True)  # with MPI it is the rank, not its child
+    begun = time.monotonic()
+    done = run("-n", "3", "--timeout", "1", "--", str(tmp_path / "waits_in_the_kernel"), code=124)
+    assert time.monotonic() - begun < 30 and not is_running("waits_in_the_kernel")
+    assert re.search(r"rank 2 \(pid \d+\): waits in the kernel", done.stderr) and re.search(r"rank 1 \(pid \d+\): pause", done.stderr), done.stderr
+
+
 def test_before_the_limit_ends_it_tutti_s_program_says_what_it_does(tmp_path):
     script = tmp_path / "stuck.py"
     script.write_text("import tutti\ns = tutti.Session()\n@s.define\ndef stuck():\n    import time\n    time.sleep(1000)\nstuck()\ns.sync_all()\n")
@@ -166,15 +233,16 @@ def test_ignored_signals_stay_ignored(tmp_path):
     assert subprocess.run(["bash", "-c", f"trap '' CHLD; exec {TUTTI} run -n 1 -- true"], stdin=subprocess.DEVNULL, timeout=20).returncode == 0
 
 
+def test_brackets_without_dashes():
+    assert "put -- before the program" in run("-n", "1", "echo", "[a,b]", code=109).stderr
+
+
 def test_programs_that_can_t_be_started():
-    assert "/nowhere" in run("-n", "1", "--", "/nowhere", code=run_code("/nowhere")).stderr
+    assert "/nowhere: there is no such program" in run("-n", "1", "--", "/nowhere", code=127).stderr
+    assert "nowhere: there is no such program" in run("-n", "1", "--", "nowhere", code=127).stderr
+    assert "can't be executed" in run("-n", "1", "--", "/etc/passwd", code=126).stderr
     assert "PROGRAM" in run("-n", "1", code=106).stderr
     assert "srun" in run("-n", "1", "--launcher", "srun", "--", "true", code=1).stderr
-
-
-def run_code(program):
-    """mpirun's own, for what it can't execute."""
-    return subprocess.run(["mpirun", "-n", "1", program], capture_output=True, env=os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}).returncode
 
 
 def test_restarts(tmp_path):
@@ -182,6 +250,12 @@ def test_restarts(tmp_path):
     assert "restart 2 of 5" in run("-n", "1", "--max-restarts", "5", "--", "bash", "-c", text).stderr
     assert (tmp_path / "tries").read_text() == "0\n1\n2\n"
     run("-n", "1", "--max-restarts", "1", "--", "bash", "-c", "exit 4", code=4)
+    text = f"echo try $TUTTI_RESTART_COUNT; [ $TUTTI_RESTART_COUNT = 1 ] || kill -9 $$"
+    assert "has ended with 137; restart 1 of 1" in run("-n", "2", "--max-restarts", "1", "--log-dir", str(tmp_path / "logs"), "--", "bash", "-c", text).stderr
+    assert (tmp_path / "logs" / "rank-0.out").read_text().endswith("try 1\n") and "try 0" in (tmp_path / "logs" / "rank-0.out").read_text() + (tmp_path / "logs" / "rank-1.out").read_text()
+    with open("/dev/full", "w") as full:  # the program has succeeded: it is not run again
+        done = subprocess.run([TUTTI, "run", "-n", "1", "--max-restarts", "3", "--", "echo", "hello"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1 and "restart" not in done.stderr
     for final in (75, 99):
         assert "restart" not in run("-n", "1", "--max-restarts", "3", "--", "bash", "-c", f"exit {final}", code=final).stderr
 
@@ -189,17 +263,18 @@ def test_restarts(tmp_path):
 def test_dry_run():
     command = run("-n", "2", "--dry-run", "--", "echo", "a b").stdout
     assert "mpirun -n 2" in command and "'a b'" in command
-    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout.count("a b\n") == 2
+    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout.count("a b\x1e") == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
-def test_signals_reach_the_ranks(number):
+def test_signals_reach_the_ranks(number, tmp_path):
     name = number.name[3:]
-    job = start("-n", "2", "--", "bash", "-c", f"trap 'echo got; exit 0' {name}; echo ready; while true; do sleep 0.05; done")
+    job = start("-n", "2", "--", "bash", "-c", f"trap ': > {tmp_path}/$OMPI_COMM_WORLD_RANK; echo got; exit 0' {name}; echo ready; while true; do sleep 0.05; done")
     ready = [job.stdout.readline() for _ in range(2)]
     assert sorted(ready) == ["[0] ready\n", "[1] ready\n"]
     job.send_signal(number)
     out, err = job.communicate(timeout=20)
+    assert sorted(os.listdir(tmp_path)) == ["0", "1"], err
     assert out.count("got") == 2, err
 
 
@@ -212,11 +287,47 @@ def test_ctrl_c_ends_the_job_and_twice_kills_it():
     assert job.returncode == 130 and "once more kills it" in err and not is_running(f"^{mark}")
     job = start("-n", "2", "--", "bash", "-c", f"trap '' TERM INT; {mark}; true")
     assert wait_until(lambda: is_running(f"^{mark}"))
+    [mpirun] = [pid for pid in processes("^mpirun -n 2 ") if pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1].split()[1] == str(job.pid)]
+    os.kill(mpirun, signal.SIGSTOP)  # it would end the job by the first
     job.send_signal(signal.SIGINT)
-    time.sleep(0.2)
+    time.sleep(1)
+    assert job.poll() is None and is_running(f"^{mark}")
     job.send_signal(signal.SIGINT)
     job.communicate(timeout=20)
     assert job.returncode == 130 and wait_until(lambda: not is_running(mark), 3)
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_the_exit_code_after_a_signal(number, code):
+    job = start("-n", "1", "--max-restarts", "3", "--", "bash", "-c", "echo ready; exec sleep 1000")
+    assert job.stdout.readline() == "[0] ready\n"
+    job.send_signal(number)
+    _, err = job.communicate(timeout=20)
+    assert job.returncode == code and "restart" not in err
+
+
+def test_colours_on_a_terminal():
+    main, terminal = pty.openpty()
+    job = subprocess.Popen([TUTTI, "run", "-n", "2", "--", "sh", "-c", "echo $TERM"], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "xterm"})
+    os.close(terminal)
+    text = ""
+    try:
+        while part := os.read(main, 4096):
+            text += part.decode()
+    except OSError:  # closed
+        pass
+    os.close(main)
+    assert job.wait(timeout=20) == 0 and sorted(text.split("\r\n")) == ["", "\033[33m[1]\033[0m xterm", "\033[36m[0]\033[0m xterm"]
+    assert run("-n", "1", "--", "sh", "-c", "echo $TERM $NO_COLOR").stdout == "[0] dumb 1\n"
+
+
+def test_valgrind(tmp_path):
+    if not shutil.which("valgrind"):
+        pytest.skip("no valgrind here")
+    run("-n", "1", "--valgrind", "--", "true")
+    (tmp_path / "p.c").write_text("#include <stdlib.h>\nint main() { volatile int* p = malloc(4); free((void*)p); return *p == 1; }\n")
+    subprocess.run(["gcc", "-g", "-w", "-o", tmp_path / "p", tmp_path / "p.c"], check=True)
+    assert "Invalid read of size 4" in run("-n", "1", "--valgrind", "--", str(tmp_path / "p"), code=1).stderr
 
 
 def test_nothing_is_left_when_tutti_run_is_killed():

@@ -22,13 +22,14 @@ def test_a_script():
 
 def test_uneven_ranks_and_requeue(tmp_path):
     text = script("-N", "2", "-n", "3", "--requeue", "--", "true").stdout
-    assert "--ntasks-per-node" not in text and "#SBATCH --requeue" in text
+    assert "#SBATCH --ntasks-per-node" not in text and "#SBATCH --requeue" in text
     (tmp_path / "tutti").write_text("#!/bin/sh\nexit $CODE\n")
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho \"$@\"\n")
-    for name in ("tutti", "scontrol"):
+    (tmp_path / "srun").write_text("#!/bin/sh\nexit $NODES\n")
+    for name in ("tutti", "scontrol", "srun"):
         (tmp_path / name).chmod(0o755)
-    for code, said in ((75, "requeue 7\n"), (3, ""), (0, "")):
-        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code), "SLURM_JOB_ID": "7"})
+    for code, nodes, said in ((75, 0, "requeue 7\n"), (3, 0, ""), (3, 1, "requeue 7\n"), (0, 1, "")):
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code), "NODES": str(nodes), "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"})
         assert (done.returncode, done.stdout) == (code, said)
 
 

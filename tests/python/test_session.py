@@ -182,6 +182,12 @@ def test_show(session):
     assert shown._repr_html_().count("<tr>") == WORKERS + 1
 
 
+def test_places(session):
+    places = session.places()
+    assert [place.host for place in places] == [row[1] for row in session.show().rows]
+    assert set(places[0].cpus) <= set(range(os.cpu_count())) and places[0].gpu == "" and isinstance(places[0].is_bound, bool)
+
+
 def test_progress(session, capsys):
     pause = session.get_global_func("test.pause")
     for _ in range(4):

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <map>
 
 #include "core/env.h"
 #include "machines.h"
 #include "topology/discover.h"
+#include "topology/plan.h"
 
 namespace tutti::topology {
 namespace {
@@ -80,27 +83,68 @@ TEST(Launcher, visible_gpus_by_number_and_by_uuid) {
   EXPECT_NE(notes[0].find("MIG-77"), std::string::npos);
 }
 
+TEST(Launcher, parts_of_a_gpu) {
+  const Node node = dgx();
+  std::vector<std::string> notes;
+  const auto part = with({{"CUDA_VISIBLE_DEVICES", "MIG-GPU-c123/2/0"}});
+  EXPECT_EQ(visible_gpus(part, node, notes), (std::vector{2}));
+  EXPECT_EQ(notes.size(), 0U);
+  for (const char* unknown : {"MIG-GPU-zzz/2/0", "MIG-GPU-", "MIG-", "MIG-41b35146-a5f6"}) EXPECT_TRUE(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", unknown}}), node, notes).empty()) << unknown;
+  EXPECT_EQ(notes.size(), 4U);
+  Node one = node;
+  one.gpus.resize(1);
+  EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "MIG-41b35146-a5f6"}}), one, notes), (std::vector{0}));
+}
+
+TEST(Launcher, each_rank_gets_a_part) {
+  Node node = dgx();
+  const auto environment = with({{"CUDA_VISIBLE_DEVICES", "MIG-GPU-c123/1/0,MIG-GPU-c123/2/0,MIG-GPU-a123/1/0"}});
+  add_parts(environment, node);
+  add_parts(environment, node);
+  std::vector<std::string> notes;
+  EXPECT_EQ(visible_gpus(environment, node, notes), (std::vector{8, 9, 10})) << "devices of their own, once";
+  EXPECT_EQ(visible_gpus(with({}), node, notes).size(), 8U) << "numbers count whole ones";
+  EXPECT_EQ(first_gpu(environment, node, 9)[0].second, "MIG-GPU-c123/2/0,MIG-GPU-c123/1/0,MIG-GPU-a123/1/0");
+  EXPECT_EQ(node.gpus[9].pci, node.gpus[2].pci);
+  std::vector<int> gpus;
+  for (const Placement& p : plan(node, std::vector<Limits>(3, {{}, {8, 9, 10}}))) gpus.push_back(p.gpu);
+  std::ranges::sort(gpus);
+  EXPECT_EQ(gpus, (std::vector{8, 9, 10}));
+}
+
+TEST(Launcher, gpus_that_can_t_be_opened_are_not_counted) {
+  const Node node = dgx();
+  std::vector<std::string> notes;
+  const std::string two = node.gpus[5].pci + "," + node.gpus[6].pci;
+  EXPECT_EQ(visible_gpus(with({{kReachableGpus, two}}), node, notes), (std::vector{5, 6}));
+  EXPECT_EQ(visible_gpus(with({{kReachableGpus, two}, {"CUDA_VISIBLE_DEVICES", "1"}}), node, notes), (std::vector{6})) << "numbers count what is left";
+  EXPECT_TRUE(visible_gpus(with({{kReachableGpus, ""}}), node, notes).empty());
+  Node without_uuids = node;
+  for (Device& gpu : without_uuids.gpus) gpu.uuid.clear();
+  EXPECT_EQ(first_gpu(with({{kReachableGpus, two}}), without_uuids, 6)[0].second, "1,0");
+}
+
 TEST(Launcher, rocm_has_two_variables) {
   const Node node = parse_topology(to_xml(known_machines()[1]));
   std::vector<std::string> notes;
   EXPECT_EQ(visible_gpus(with({{"ROCR_VISIBLE_DEVICES", "4,5,6"}, {"HIP_VISIBLE_DEVICES", "2,0"}}), node, notes), (std::vector{6, 4}));
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}), node, notes).size(), 8U);
-  const auto named = first_gpu(node, {6, 4}, 4);
+  const auto named = first_gpu(with({{"ROCR_VISIBLE_DEVICES", "6,4"}}), node, 4);
   EXPECT_EQ(named[0], (std::pair<std::string, std::string>("ROCR_VISIBLE_DEVICES", "4,6")));
   EXPECT_EQ(named[1], (std::pair<std::string, std::string>("HIP_VISIBLE_DEVICES", "0,1"))) << "HIP counts what ROCR has left";
 }
 
 TEST(Launcher, a_program_finds_its_gpu_first_and_all_others) {
   Node node = dgx();
-  const auto named = first_gpu(node, {0, 1, 2, 3}, 2);
+  const auto named = first_gpu(with({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}), node, 2);
   EXPECT_EQ(named[0], (std::pair<std::string, std::string>("CUDA_VISIBLE_DEVICES", "GPU-c123,GPU-a123,GPU-b123,GPU-d123")));
   node.gpus[1].uuid.clear();
-  EXPECT_EQ(first_gpu(node, {0, 1}, 1)[0].second, "1,0");
+  EXPECT_EQ(first_gpu(with({{"CUDA_VISIBLE_DEVICES", "0,1"}}), node, 1)[0].second, "1,0");
   node.gpus[0].uuid = node.gpus[1].uuid = "GPU-same";
-  EXPECT_EQ(first_gpu(node, {0, 1}, 1)[0].second, "1,0") << "parts of a GPU may share an id";
-  EXPECT_TRUE(first_gpu(node, {}, -1).empty());
+  EXPECT_EQ(first_gpu(with({{"CUDA_VISIBLE_DEVICES", "0,1"}}), node, 1)[0].second, "1,0") << "parts of a GPU may share an id";
+  EXPECT_TRUE(first_gpu(with({}), node, -1).empty());
   const Node guessed = parse_topology(to_xml(known_machines()[2]));
-  EXPECT_TRUE(first_gpu(guessed, {0, 1}, 1).empty()) << "nobody knows the driver's numbers of what only PCI tells of";
+  EXPECT_TRUE(first_gpu(with({}), guessed, 1).empty()) << "nobody knows the driver's numbers of what only PCI tells of";
 }
 
 }  // namespace

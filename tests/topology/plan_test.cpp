@@ -12,6 +12,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <regex>
 #include <set>
 
 #include "machines.h"
@@ -106,6 +107,24 @@ std::string in_short(const Node& node, const std::vector<Placement>& placements)
   return text;
 }
 
+/// Hybrid processors: nobody gets all the fast cores.
+void expect_each_kind_is_shared(const Node& node, const std::vector<Placement>& placements) {
+  std::map<int, std::vector<int>> counts;  // by kind: of each rank
+  for (const Core& core : node.cores) {
+    auto& of_kind = counts[core.kind];
+    of_kind.resize(placements.size());
+    for (size_t r = 0; r < placements.size(); ++r) of_kind[r] += intersect(core.cpus, placements[r].cpus);
+  }
+  for (const auto& [kind, of_ranks] : counts) EXPECT_LE(*std::ranges::max_element(of_ranks) - *std::ranges::min_element(of_ranks), 1) << "cores of kind " << kind;
+}
+
+/// What operating systems tell in another order each time.
+MadeMachine shuffled(MadeMachine machine, std::mt19937& random) {
+  std::ranges::shuffle(machine.devices, random);
+  for (MadeDevice& device : machine.devices) std::ranges::shuffle(device.os_devices, random);
+  return machine;
+}
+
 class OnMachine : public testing::TestWithParam<MadeMachine> {};
 
 TEST_P(OnMachine, the_plans_are_the_ones_we_know) {
@@ -129,16 +148,15 @@ TEST_P(OnMachine, they_are_sound) {
     std::vector<size_t> sizes;
     for (const Placement& p : by_cores) sizes.push_back(p.cpus.size());
     EXPECT_LE(*std::ranges::max_element(sizes) - *std::ranges::min_element(sizes), node.cores[0].cpus.size());
+    if (n <= cores) expect_each_kind_is_shared(node, by_cores);
   }
 }
 
 TEST_P(OnMachine, the_order_of_discovery_does_not_matter) {
-  MadeMachine shuffled = GetParam();
   std::mt19937 random(7);
   const Node node = node_of(GetParam());
   for (int i = 0; i < 5; ++i) {
-    std::ranges::shuffle(shuffled.devices, random);
-    const Node other = node_of(shuffled);
+    const Node other = node_of(shuffled(GetParam(), random));
     for (const int n : {1, 3, 8}) EXPECT_EQ(in_short(node, plan(node, n)), in_short(other, plan(other, n)));
   }
 }
@@ -173,7 +191,11 @@ TEST(Plan, is_sound_on_random_machines) {
     const Node node = node_of(machine);
     const int ranks = std::uniform_int_distribution(1, 20)(random);
     SCOPED_TRACE(fmt::format("machine {}, {} ranks\n{}", i, ranks, to_xml(machine)));
-    expect_sound(node, plan(node, ranks));
+    const auto placements = plan(node, ranks);
+    expect_sound(node, placements);
+    const Node other = node_of(shuffled(machine, random));
+    EXPECT_EQ(in_short(node, placements), in_short(other, plan(other, ranks)));
+    if (ranks <= static_cast<int>(node.cores.size())) expect_each_kind_is_shared(node, plan(node, ranks, Policy::kCores));
     if (HasFailure()) return;
   }
 }
@@ -190,6 +212,18 @@ TEST(Plan, has_the_least_total_distance) {
   }
 }
 
+/// The drivers' own devices in an XML, of the library that has most.
+int gpus_in(const fs::path& xml) {
+  std::ifstream file(xml);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  int most = 0;
+  for (const char* name : {"cuda", "nvml", "rsmi"}) {
+    const std::regex device(fmt::format("type=\"OSDev\"[^>]* name=\"{}[0-9]+\"", name));
+    most = std::max(most, static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), device), {})));
+  }
+  return most;
+}
+
 TEST(Plan, is_sound_on_saved_machines) {  // TUTTI_TOPOLOGY_DIR: a folder with real ones
   const char* given = std::getenv("TUTTI_TOPOLOGY_DIR");
   const fs::path folder = given ? given : TUTTI_LAB_FOLDER;
@@ -199,6 +233,9 @@ TEST(Plan, is_sound_on_saved_machines) {  // TUTTI_TOPOLOGY_DIR: a folder with r
     SCOPED_TRACE(file.path());
     const Node node = read_topology(file.path());
     ++machines;
+    if (const int told = gpus_in(file.path()); told > 0) {
+      EXPECT_EQ(static_cast<int>(node.gpus.size()), told) << "GPUs that drivers know";
+    }
     for (int n = 1; n <= std::max<int>(2 * static_cast<int>(node.gpus.size()), 8); ++n) {
       expect_sound(node, plan(node, n));
       if (node.gpus.empty() || n > 4 || n > static_cast<int>(node.cores.size())) continue;  // brute force gives each rank a core of its own

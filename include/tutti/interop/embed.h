@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tutti/export.h"
+#include "tutti/session.h"
 
 namespace tutti::interop {
 
@@ -22,7 +23,7 @@ TUTTI_API void set_worker_program(std::vector<std::string> arguments);
 
 /// The two halves of tutti::run, for a program whose controller is not a function. Rank 0 goes on with nothing; on other ranks, and in
 /// a worker process of a ProcessSession, this serves until rank 0 ends the job and returns the code to exit with.
-TUTTI_API std::optional<int> start_job(int* argc, char*** argv);
+TUTTI_API std::optional<int> start_job(int* argc, char*** argv, const RunOptions& options = {});
 /// On rank 0, when its sessions are shut down: sends the others home. `code`: what the program will exit with.
 TUTTI_API void end_job(int code);
 

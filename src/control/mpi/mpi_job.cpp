@@ -126,13 +126,13 @@ bool MpiJob::initialise(int* argc, char*** argv) {
   return !initialised;
 }
 
-MpiJob::MpiJob(MPI_Comm comm, bool owns_mpi, std::function<void()> finalised)
+MpiJob::MpiJob(MPI_Comm comm, bool owns_mpi, const std::string& bind, std::function<void()> finalised)
     : owns_mpi_(owns_mpi), finalised_(std::move(finalised)), control_(duplicate(comm)), data_(duplicate(comm)) {
   data_raw_ = data_.get();
   MPI_Comm_rank(control_.get(), &rank_);
   MPI_Comm_size(control_.get(), &size_);
   register_builtins();
-  find_nodes();
+  find_nodes(bind);
   mail_.sent.assign(static_cast<size_t>(size_), 0);
   auto call = [](MPI_Comm, int, void* job, void*) -> int {
     auto& self = *static_cast<MpiJob*>(job);
@@ -161,7 +161,7 @@ MpiJob::~MpiJob() {
 
 /// Candidates are the ranks of one machine, as MPI sees it; they are a node if all can map the memory of the first.
 /// TUTTI_RANKS_PER_NODE=k cuts machines into nodes of k ranks; TUTTI_SHARED_MEMORY=0 makes every rank a node.
-void MpiJob::find_nodes() {
+void MpiJob::find_nodes(const std::string& bind) {
   MPI_Comm machine_raw = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(control_.get(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine_raw), "MPI_Comm_split_type");
   MpiComm machine(machine_raw);
@@ -180,7 +180,7 @@ void MpiJob::find_nodes() {
   try {
     shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
     per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
-    if (owns_mpi_) binding = topology::parse_binding(env_string("TUTTI_BIND").value_or(""));  // other programs' threads are their own
+    if (owns_mpi_) binding = topology::parse_binding(env_string("TUTTI_BIND").value_or(bind));  // other programs' threads are their own
     if (local_rank == 0) {
       probe = SharedMemory::create(4096);
       address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};

@@ -32,7 +32,7 @@ class MpiJob {
 
   /// The ranks of `comm`. Collective. `finalised` is called if somebody else calls MPI_Finalize while the job is there, at its
   /// start: MPI still works, the job may be destroyed.  @throws UsageError, SystemError
-  MpiJob(MPI_Comm comm, bool owns_mpi, std::function<void()> finalised);
+  MpiJob(MPI_Comm comm, bool owns_mpi, const std::string& bind, std::function<void()> finalised);
   ~MpiJob();
 
   int rank() const { return rank_; }
@@ -53,7 +53,7 @@ class MpiJob {
   void* data() { return &data_raw_; }
 
  private:
-  void find_nodes();
+  void find_nodes(const std::string& bind);
   void serve_session(const Layout& layout);
   void drain();
 

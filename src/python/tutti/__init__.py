@@ -63,6 +63,7 @@ from . import _remote, _show, disco, worker
 
 Session.define = _remote.define
 Session.show = _show.show
+Session.places = _show.places
 
 _atexit.register(_end)  # while workers can still use the interpreter
 

@@ -1,6 +1,7 @@
 """What a session shows to people: its workers, how far it is."""
 
 import html
+import typing
 import warnings
 
 from ._errors import UsageError
@@ -31,6 +32,24 @@ def show(self):
     """The workers: host, pid, device, the GPU that was chosen for them, the cores they may use. Waits for them; print it, or leave it to a notebook."""
     described = self._get_cached_method("tutti.describe_worker")()
     return Workers(repr(self), [(worker, *described.debug_get_from_remote(worker)) for worker in range(self.num_workers)])
+
+
+class Place(typing.NamedTuple):
+    """Where a worker runs."""
+
+    host: str
+    cpus: tuple  # that it may use
+    is_bound: bool  # tutti has put it there; else it was left where it was
+    gpu: str  # chosen for it: "cuda0"; "": none
+    gpu_pci: str  # "0000:41:00.0"
+    nic: str  # the network card nearest to that
+    why: str  # of all this, in words; "": nobody has looked at the machine
+
+
+def places(self):
+    """Of the workers, in order. Waits for them."""
+    described = self._get_cached_method("tutti.place")()
+    return [Place(*described.debug_get_from_remote(worker)) for worker in range(self.num_workers)]
 
 
 class Bar:

@@ -52,7 +52,11 @@ def kill_one(stress_test, mpirun, kind, after, chosen):
             output, _ = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             left = orphans(mark)
+            workers = workers_of(mark, stress_test)
             sweep(left)
+            if kind == "process" and len(workers) == WORKERS and victim not in workers:
+                process.communicate()
+                return None  # killed between two sessions: another process has taken its place, and the program goes on
             return f"hangs; processes {left}; killed was {victim}\n{process.communicate()[0]}"
     if process.returncode == 0:
         return f"the exit code is 0 though process {victim} was killed\n{output}"

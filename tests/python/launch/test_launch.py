@@ -300,3 +300,10 @@ def test_the_first_use_of_numpy_by_several_workers(script):
             "            return tutti.tensor([1.0])\n        x = make()\n        print(x.debug_get_from_remote(3).shape)\n")
     for _ in range(3):
         assert run(sys.executable, script(text), timeout=20).stdout == "Shape(1,)\n"
+
+
+def test_show_tells_the_gpus(monkeypatch):
+    xml = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lab", "node.xml")  # four
+    monkeypatch.setitem(ENVIRONMENT, "TUTTI_TOPOLOGY", xml)
+    out = mpi(2, "-m", "tutti", "-c", "import tutti; s = tutti.Session(); print(s.show()); print([place.gpu_pci for place in s.places()])").stdout
+    assert [line.split()[4] for line in out.splitlines()[2:4]] == ["cuda0", "cuda1"] and "['0000:01:00.0', '0000:02:00.0']" in out

@@ -1,0 +1,50 @@
+#include "topology/driver.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+namespace tutti::topology {
+namespace {
+
+/// "GPU UUID: \t GPU-41b35146-..."; empty: it has no such line.
+std::string value_of(std::string_view text, std::string_view key) {
+  const size_t at = text.find(std::string(key) + ":");
+  if (at == std::string_view::npos) return {};
+  std::string_view value = text.substr(at + key.size() + 1);
+  value = value.substr(0, value.find('\n'));
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  return std::string(value.substr(0, value.find_last_not_of(" \t\r") + 1));
+}
+
+}  // namespace
+
+std::optional<std::vector<DriverGpu>> read_driver_gpus(const std::string& root) {
+  std::vector<DriverGpu> gpus;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(root + "/proc/driver/nvidia/gpus", error)) {
+    std::ifstream file(entry.path() / "information");
+    std::string text;
+    std::getline(file, text, '\0');
+    const std::string uuid = value_of(text, "GPU UUID"), minor = value_of(text, "Device Minor");
+    const bool is_known = uuid.starts_with("GPU-") && uuid.find('?') == std::string::npos;  // question marks until it is first used
+    // access asks the control group, too, and does not wake the GPU as opening does
+    const std::string device = fmt::format("{}/dev/nvidia{}", root, minor);
+    gpus.push_back({.pci = entry.path().filename(), .uuid = is_known ? uuid : "", .is_reachable = minor.empty() || access(device.c_str(), R_OK | W_OK) == 0});
+  }
+  const bool makes_files = access((root + "/usr/bin/nvidia-modprobe").c_str(), X_OK) == 0 && access((root + "/dev/nvidiactl").c_str(), F_OK) != 0;
+  if (gpus.empty() || (makes_files && std::ranges::none_of(gpus, &DriverGpu::is_reachable))) return std::nullopt;
+  std::ranges::sort(gpus, {}, &DriverGpu::pci);
+  return gpus;
+}
+
+const std::optional<std::vector<DriverGpu>>& driver_gpus() {
+  static const auto gpus = read_driver_gpus("");
+  return gpus;
+}
+
+}  // namespace tutti::topology
