@@ -54,6 +54,8 @@ for variable in TUTTI_TIMEOUT TUTTI_HEARTBEAT TUTTI_FAULT TUTTI_PREEMPT_SIGNAL; 
   expect 99 "$variable.*: expected\|TUTTI_FAULT" env $variable=nonsense "$ways" create
 done
 expect 99 "TUTTI_RANKS_PER_NODE='0': expected an integer from 1" env TUTTI_RANKS_PER_NODE=0 "$mpirun" -n 2 "$ways" create
+# where both find the same fault, one ends the job: mpirun, which counts the others' MPI_Abort, may crash on them
+expect 1 '' bash -c 'TUTTI_RANKS_PER_NODE=0 "$@" 2>&1 | grep "more process.* sent help message"' - "$mpirun" -n 3 "$ways" create
 # a time-out that nobody catches, with a worker that never ends: 124, and the report says who it is
 for worker in 0 2; do
   expect 124 'output that was written before' "$ways" stuck thread $worker
