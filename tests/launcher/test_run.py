@@ -299,8 +299,10 @@ def test_ctrl_c_ends_the_job_and_twice_kills_it():
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_exit_code_after_a_signal(number, code):
+    was = signal.signal(number, signal.SIG_DFL)  # tutti leaves ignored what was ignored, as HUP is below nohup
     job = start("-n", "1", "--max-restarts", "3", "--", "bash", "-c", "echo ready; exec sleep 1000")
     assert job.stdout.readline() == "[0] ready\n"
+    signal.signal(number, was)
     job.send_signal(number)
     _, err = job.communicate(timeout=20)
     assert job.returncode == code and "restart" not in err
