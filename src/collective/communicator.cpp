@@ -14,11 +14,11 @@ namespace {
 
 using Make = std::unique_ptr<Communicator> (*)(const DataPlane&, const std::vector<int>&, CommKey);
 
-struct Row {
+struct BackEnd {
   std::string_view name;
   Make make;
 };
-constexpr Row kBackEnds[] = {{"mpi", make_mpi_communicator}, {"local", make_node_communicator}};
+constexpr BackEnd kBackEnds[] = {{"mpi", make_mpi_communicator}, {"local", make_node_communicator}};
 
 }  // namespace
 
@@ -32,7 +32,7 @@ Buffer disjoint(Buffer src, Buffer dst, Tensor& copy) {
 
 std::string compiled_ccls() {
   std::string names;
-  for (const Row& row : kBackEnds) names += (names.empty() ? "" : ",") + std::string(row.name);
+  for (const BackEnd& row : kBackEnds) names += (names.empty() ? "" : ",") + std::string(row.name);
   return names;
 }
 
@@ -42,7 +42,7 @@ std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const
   if (ccl == "mpi" && !plane.mpi_parent) return "local";  // threads and processes: the same thing
   if (ccl == "local" && !on_node)
     throw UsageError("init_ccl: 'local' needs all workers on one node that shares memory; use 'mpi'");
-  for (const Row& row : kBackEnds)
+  for (const BackEnd& row : kBackEnds)
     if (row.name == ccl) return row.name;
   throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", ccl, compiled_ccls()));
 }
@@ -51,7 +51,7 @@ std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const Data
                                                 const std::vector<int>& members, CommKey key) {
   const std::string_view name = resolve_ccl(ccl, plane, members);
   if (ccl == "auto" && name == "mpi" && has_two_levels(plane, members)) return make_two_level_communicator(plane, members, key);
-  for (const Row& row : kBackEnds)
+  for (const BackEnd& row : kBackEnds)
     if (row.name == name) return row.make(plane, members, key);
   throw UsageError("unreachable: resolve_ccl returned an unknown name");
 }

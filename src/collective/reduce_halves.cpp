@@ -52,15 +52,15 @@ TUTTI_AVX2 TUTTI_INLINE void combine(__m256& acc, __m256 in) {
 
 /// 64 bytes, computed with in float32.
 template <class Lanes>
-struct Group {
+struct HalfGroup {
   __m256 a, b, c, d;
 
-  TUTTI_AVX2 TUTTI_INLINE explicit Group(const char* from) {
+  TUTTI_AVX2 TUTTI_INLINE explicit HalfGroup(const char* from) {
     Lanes::widen(reinterpret_cast<const __m256i*>(from), a, b);
     Lanes::widen(reinterpret_cast<const __m256i*>(from) + 1, c, d);
   }
   template <ReduceOp op>
-  TUTTI_AVX2 TUTTI_INLINE void add(const Group& in) { combine<op>(a, in.a), combine<op>(b, in.b), combine<op>(c, in.c), combine<op>(d, in.d); }
+  TUTTI_AVX2 TUTTI_INLINE void add(const HalfGroup& in) { combine<op>(a, in.a), combine<op>(b, in.b), combine<op>(c, in.c), combine<op>(d, in.d); }
   TUTTI_AVX2 TUTTI_INLINE void divide(float n) {
     const __m256 by = _mm256_set1_ps(n);
     a = _mm256_div_ps(a, by), b = _mm256_div_ps(b, by), c = _mm256_div_ps(c, by), d = _mm256_div_ps(d, by);
@@ -73,8 +73,8 @@ TUTTI_AVX2 void loop(const Sources sources, const Dsts dsts, int64_t end) {
     const int64_t next = std::min(begin + kBlockBytes, end);
     fetch_for_writing(dsts, next, std::min(next + kBlockBytes, end));
     for (int64_t at = begin; at < next; at += kGroupBytes) {
-      Group<Lanes> acc(sources[0] + at);
-      for (size_t s = 1; s < sources.size(); ++s) acc.template add<op>(Group<Lanes>(sources[s] + at));
+      HalfGroup<Lanes> acc(sources[0] + at);
+      for (size_t s = 1; s < sources.size(); ++s) acc.template add<op>(HalfGroup<Lanes>(sources[s] + at));
       if constexpr (op == ReduceOp::kAvg) acc.divide(static_cast<float>(sources.size()));
       const __m256i low = Lanes::narrow(acc.a, acc.b), high = Lanes::narrow(acc.c, acc.d);
       for (char* dst : dsts) {

@@ -18,12 +18,11 @@ namespace tutti {
 namespace {
 
 using What = Fault::What;
-using Where = Fault::Where;
 
 constexpr std::pair<std::string_view, What> kWhat[] = {{"throw", What::kThrow}, {"delay", What::kDelay}, {"stall", What::kStall},
                                                        {"exit", What::kExit},   {"segv", What::kSegv},   {"kill", What::kKill}};
-constexpr std::pair<std::string_view, Where> kWhere[] = {
-    {"command", Where::kCommand}, {"collective", Where::kCollective}, {"transfer", Where::kTransfer}, {"channel", Where::kChannel}};
+constexpr std::pair<std::string_view, Fault::Where> kWhere[] = {
+    {"command", Fault::Where::kCommand}, {"collective", Fault::Where::kCollective}, {"transfer", Fault::Where::kTransfer}, {"channel", Fault::Where::kChannel}};
 
 [[noreturn]] void refuse(std::string_view text, std::string_view what) {
   throw UsageError(fmt::format("TUTTI_FAULT: '{}': {}; expected throw, delay, stall, exit, segv or kill, then any of worker=I command=N every=N "
@@ -107,7 +106,7 @@ Faults::Faults(int worker) {
   std::erase_if(faults_, [&](const Fault& fault) { return fault.worker && *fault.worker != worker; });
 }
 
-void Faults::strike(Where where, uint64_t seq, bool may_throw) const {
+void Faults::strike(Fault::Where where, uint64_t seq, bool may_throw) const {
   for (const Fault& fault : faults_) {
     if (fault.where != where || (fault.every ? seq % fault.every != 0 : seq != fault.command)) continue;
     switch (fault.what) {

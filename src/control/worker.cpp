@@ -24,7 +24,7 @@ std::atomic<uint64_t> last_serial{0};
 constexpr uint64_t kShort = 2000;  // ticks, somewhat less than a microsecond
 constexpr uint64_t kLong = 100'000;
 constexpr uint32_t kDense = 16, kFlood = 500;  // calls that nobody waited for, without a long wait between them
-constexpr auto kNap = std::chrono::microseconds(200);
+constexpr auto kFloodNap = std::chrono::microseconds(200);
 constexpr int kNaps = 4;
 
 NodePlane node_plane(Segment& segment, WaitPolicy policy, PeerMemory& peers) {
@@ -102,7 +102,7 @@ void Worker::await_command() {
     nappers.fetch_add(1, std::memory_order_seq_cst);
     for (int naps = 0; naps < kNaps && !is_due() && !segment_.abandoned(); ++naps) {
       const uint32_t seen = bell.value.load(std::memory_order_acquire);
-      if (!is_due()) bell.sleep(seen, kNap);
+      if (!is_due()) bell.sleep(seen, kFloodNap);
     }
     nappers.fetch_sub(1, std::memory_order_seq_cst);
     if (segment_.abandoned() || fetch()) return;

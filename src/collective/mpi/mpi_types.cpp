@@ -5,19 +5,19 @@
 namespace tutti {
 namespace {
 
-struct Row {
+struct MpiType {
   DType dtype;
   MPI_Datatype type;
 };
 
 MPI_Datatype builtin_type(DType dtype) {
-  const Row rows[] = {
+  const MpiType rows[] = {
       {kInt8, MPI_INT8_T},     {kInt16, MPI_INT16_T},   {kInt32, MPI_INT32_T},   {kInt64, MPI_INT64_T},
       {kUInt8, MPI_UINT8_T},   {kUInt16, MPI_UINT16_T}, {kUInt32, MPI_UINT32_T}, {kUInt64, MPI_UINT64_T},
       {kFloat32, MPI_FLOAT},   {kFloat64, MPI_DOUBLE},  {kBool, MPI_UINT8_T},    {kComplex64, MPI_C_FLOAT_COMPLEX},
       {kComplex128, MPI_C_DOUBLE_COMPLEX},
   };
-  for (const Row& row : rows)
+  for (const MpiType& row : rows)
     if (row.dtype == dtype) return row.type;
   return MPI_DATATYPE_NULL;
 }

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-using namespace topology;
+using topology::Assignment, topology::Binding, topology::IndexSet, topology::Self;
 
 std::vector<std::byte> encode(const Self& self) {
   Writer out;
@@ -63,7 +63,7 @@ Share plan_for(const std::vector<std::span<const std::byte>>& said, Binding bind
     std::vector<Self> ranks;
     ranks.reserve(said.size());
     for (const auto& bytes : said) ranks.push_back(decode_self(bytes));
-    assignments = assign(discover(), ranks, binding);
+    assignments = assign(topology::discover(), ranks, binding);
   } catch (const std::exception& error) {
     assignments.assign(said.size(), {});
     for (Assignment& assignment : assignments) assignment.why = error.what();
@@ -75,7 +75,7 @@ Share plan_for(const std::vector<std::span<const std::byte>>& said, Binding bind
 
 void apply(Assignment assignment) {
   if (assignment.is_bound) try {
-      const std::string problem = bind({.cpus = assignment.cpus, .memory = assignment.memory});
+      const std::string problem = topology::bind({.cpus = assignment.cpus, .memory = assignment.memory});
       if (!problem.empty()) assignment.why += "; " + problem;
     } catch (const std::exception& error) {
       assignment.is_bound = false;
@@ -83,7 +83,7 @@ void apply(Assignment assignment) {
     }
   log(LogLevel::kInfo, "CPUs {}{}{}: {}", to_string(assignment.cpus), assignment.gpu.empty() ? "" : ", GPU " + assignment.gpu + " " + assignment.gpu_pci,
       assignment.nic.empty() ? "" : ", network card " + assignment.nic, assignment.why);
-  set_assignment(std::move(assignment));
+  topology::set_assignment(std::move(assignment));
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ void place_ranks(MPI_Comm machine, Binding binding) {
   MPI_Comm_rank(machine, &rank);
   MPI_Comm_size(machine, &size);
   const auto n = static_cast<size_t>(size);
-  const auto mine = encode(self());
+  const auto mine = encode(topology::self());
   int my_size = static_cast<int>(mine.size());
   std::vector<int> sizes(n), places(n);
   check_mpi(MPI_Gather(&my_size, 1, MPI_INT, sizes.data(), 1, MPI_INT, 0, machine), "MPI_Gather");
