@@ -233,7 +233,8 @@ class Job {
     while (out_ && !(out_->is_written() && err_->is_written()) && !is_given_up_ && !(was_asked_ && Clock::now() > patience)) step();
     int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
     if (code == 0 && by_ == Launcher::kMpirun && err_ && err_->told()) code = 1;  // MPI_Abort(comm, 0) is no success
-    if (code != 0 && err_ && err_->told() && *err_->told() != 0 && (by_ == Launcher::kSrun || terminated_)) code = *err_->told();
+    const bool has_crashed = WIFSIGNALED(*status_);  // as mpirun may when it hears of another MPI_Abort while it ends
+    if (code != 0 && err_ && err_->told() && *err_->told() != 0 && (by_ == Launcher::kSrun || terminated_ || has_crashed)) code = *err_->told();
     bool has_lost_output = false;
     for (const auto* stream : {&out_, &err_})
       if (*stream && !(*stream)->lost().empty()) {

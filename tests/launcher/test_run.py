@@ -159,6 +159,14 @@ def test_exit_codes(program, how, code):
     assert not unmapped_segments() - before and not is_running(program)
 
 
+def test_an_mpirun_that_crashes_after_an_abort(program, tmp_path, monkeypatch):
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f'#!/bin/bash\n{shutil.which("mpirun")} "$@"; code=$?; [[ "$*" = *abort ]] || exit $code; kill -SEGV $$\n')
+    mpirun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run("-n", "2", "--", program, "abort", code=7)
+
+
 def test_a_killed_mpirun_leaves_nothing(program):
     before = unmapped_segments()
     job = start("-n", "2", "--", program, "hang")
