@@ -83,24 +83,15 @@ constexpr auto kForEver = 24h * 365;
 
 constexpr auto kForwarded = 100ms;  // a launcher that hears of the abort first may drop what was written before it: why
 
-/// Where all ranks find the same fault, one of them ends the job and the others are ended by it: Open MPI 4.1's mpirun may crash
-/// (exit code 139 instead of ours) when it hears of another MPI_Abort while it ends.
-Clock::duration turn_to_abort() {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return kForwarded + std::min(rank, 8) * 150ms;
-}
-
 }  // namespace
 
 void abort_job(int code) {
-  const auto turn = turn_to_abort();
-  std::thread([code, turn] {
-    std::this_thread::sleep_for(turn + 2s);
+  std::thread([code] {
+    std::this_thread::sleep_for(2s);
     _exit(code);
   }).detach();
   std::fflush(stdout);
-  std::this_thread::sleep_for(turn);
+  std::this_thread::sleep_for(kForwarded);
   MPI_Abort(MPI_COMM_WORLD, code);
   _exit(code);
 }

@@ -14,6 +14,11 @@ expect_now() { # expect_now CODE TEXT COMMAND...; code any: neither 0 nor a time
   shift 2
   out=$(mktemp -p "$dir")
   timeout 60 "$@" >"$out" 2>&1 || got=$?
+  # mpirun 4.1 may crash itself when it hears of another rank's MPI_Abort while it ends
+  if [ $got = 139 ] && grep -q pmix_server_log_fn "$out" && grep -q 'MPI_ABORT was invoked' "$out"; then
+    got=0
+    timeout 60 "$@" >"$out" 2>&1 || got=$?
+  fi
   [ "$code" != any ] || { [ $got != 0 ] && [ $got != 124 ] && code=$got; }
   if [ $got != "$code" ] || { [ -n "$text" ] && ! grep -q -- "$text" "$out"; }; then failed "$*: exit code $got, expected $code and '$text'"; fi
 }
@@ -54,8 +59,6 @@ for variable in TUTTI_TIMEOUT TUTTI_HEARTBEAT TUTTI_FAULT TUTTI_PREEMPT_SIGNAL; 
   expect 99 "$variable.*: expected\|TUTTI_FAULT" env $variable=nonsense "$ways" create
 done
 expect 99 "TUTTI_RANKS_PER_NODE='0': expected an integer from 1" env TUTTI_RANKS_PER_NODE=0 "$mpirun" -n 2 "$ways" create
-# where both find the same fault, one ends the job: mpirun, which counts the others' MPI_Abort, may crash on them
-expect 1 '' bash -c 'TUTTI_RANKS_PER_NODE=0 "$@" 2>&1 | grep "more process.* sent help message"' - "$mpirun" -n 3 "$ways" create
 # a time-out that nobody catches, with a worker that never ends: 124, and the report says who it is
 for worker in 0 2; do
   expect 124 'output that was written before' "$ways" stuck thread $worker
