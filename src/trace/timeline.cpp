@@ -7,14 +7,14 @@
 namespace tutti::trace {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 double us(int64_t from, int64_t to) { return (static_cast<double>(to) - static_cast<double>(from)) / 1000.0; }
 
 }  // namespace
 
 std::string timeline(const std::vector<Session>& sessions) {
-  Json events = Json::array();
+  OrderedJson events = OrderedJson::array();
   int64_t start = INT64_MAX;
   for (const Session& s : sessions)
     for (const auto& [id, worker] : s.by_worker)
@@ -46,7 +46,7 @@ std::string timeline(const std::vector<Session>& sessions) {
     }
     base += s.workers;
   }
-  return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ns"}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OrderedJson{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ns"}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace tutti::trace
