@@ -73,7 +73,7 @@ TEST(Hang, a_report_tells_who_computes_what) {
   const int last = workers() - 1;
   s.get_global_func("hang.computes")(last, 1200);
   const std::string report = time_out_of(s, 200ms);
-  EXPECT_TRUE(has(report, "sync_all at ../tests/control/hang_test.cpp:")) << report;
+  EXPECT_TRUE(has(report, "sync_all at " __FILE__ ":")) << report;
   EXPECT_TRUE(has(report, "hang report of the " + kind() + " session with " + std::to_string(workers()) + " workers")) << report;
   EXPECT_TRUE(has(report, "worker " + std::to_string(last) + " (")) << report;
   const double since = seconds_after(report, "computes hang.computes in command 2 since ");
@@ -162,7 +162,7 @@ TEST(Hang, a_command_that_finds_no_room_keeps_its_limit) {
   const std::string text = time_out_of(s, 200ms);
   EXPECT_LT(std::chrono::steady_clock::now() - start, 2800ms);
   if (kind() != "mpi") {
-    EXPECT_TRUE(has(text, "room for a command at ../tests/control/hang_test.cpp:")) << text;
+    EXPECT_TRUE(has(text, "room for a command at " __FILE__ ":")) << text;
   }
   EXPECT_EQ(kept.back().debug_get_from_remote(workers() - 1), Value(std::string(50000, 'x')));
   s.sync_all();

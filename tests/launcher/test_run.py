@@ -164,7 +164,11 @@ def test_an_mpirun_that_crashes_after_an_abort(program, tmp_path, monkeypatch):
     mpirun.write_text(f'#!/bin/bash\n{shutil.which("mpirun")} "$@"; code=$?; [[ "$*" = *abort ]] || exit $code; kill -SEGV $$\n')
     mpirun.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    run("-n", "2", "--", program, "abort", code=7)
+    for _ in range(5):
+        done = subprocess.run([TUTTI, "run", "-n", "2", "--", program, "abort"], capture_output=True, text=True, timeout=60)
+        if "ORTE_ERROR_LOG" not in done.stderr:  # mpirun 4.1 now and then loses MPI_Abort's words itself
+            break
+    assert done.returncode == 7, done.stderr
 
 
 def test_a_killed_mpirun_leaves_nothing(program):
