@@ -30,18 +30,24 @@ std::string script(const Options& options) {
   if (!options.time.empty()) line("--time=" + options.time);
   if (!options.partition.empty()) line("--partition=" + options.partition);
   if (!options.output.empty()) line("--output=" + options.output);
-  if (options.signal_before_s > 0) line(fmt::format("--signal=USR1@{}", options.signal_before_s));
+  if (options.signal_before_s > 0) line(fmt::format("--signal=B:USR1@{}", options.signal_before_s));
   if (options.requeue) line("--requeue"), line("--open-mode=append");
   for (const std::string& word : options.sbatch) line(word);
   for (const std::string& module : options.modules) text += "module load " + module + "\n";
-  text += "tutti run -n " + std::to_string(options.ranks) + " -- " + as_shell({.words = options.program, .variables = {}}) + "\n";
-  if (!options.requeue) return text;
-  text += "code=$?\n"
+  text += "tutti run -n " + std::to_string(options.ranks) + " -- " + as_shell({.words = options.program, .variables = {}});
+  if (options.signal_before_s == 0 && !options.requeue) return text + "\n";
+  if (options.signal_before_s > 0)  // Slurm would signal srun's ranks by itself, but none that mpirun has started
+    text += " &\n"
+            "trap 'again=1; kill -USR1 $!' USR1\n"
+            "again=1\n"
+            "while [ $again = 1 ]; do again=0; wait $!; done";
+  text += "\ncode=$?\n";
+  if (options.requeue)
+    text +=
           "# 75: it was asked to make room, and has saved. Or a node has failed: the job ends long before Slurm misses the node\n"
           "all_nodes_answer() { timeout 30 srun --overlap -N \"$SLURM_JOB_NUM_NODES\" -n \"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 true; }\n"
-          "if [ $code = 75 ] || { [ $code != 0 ] && ! all_nodes_answer; }; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n"
-          "exit $code\n";
-  return text;
+          "if [ $code = 75 ] || { [ $code != 0 ] && ! all_nodes_answer; }; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n";
+  return text + "exit $code\n";
 }
 
 }  // namespace

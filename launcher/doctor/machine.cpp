@@ -66,7 +66,7 @@ void check_cpus(Findings& findings, int ranks) {
   const std::string text = fmt::format("{} of {} CPUs may be used: {}", granted, online, to_string(topology::granted().cpus));
   if (granted == 1 && online > 1)
     findings.push_back({"CPUs", Level::kProblem, text + "; all threads of all ranks take turns on it",
-                        "this shell is bound (taskset, control group, batch system): ask for more (srun -c 8, #SBATCH --cpus-per-task=8), or start without mpirun --bind-to core"});
+                        "this shell is bound (taskset, control group, batch system): ask for more (#SBATCH --cpus-per-task=8, and for srun by itself -c 8 again), or start without mpirun --bind-to core"});
   else findings.push_back({"CPUs", Level::kOk, text, ""});
   if (ranks > 0 && static_cast<size_t>(ranks) > granted)
     findings.push_back({"oversubscription", Level::kWarning, fmt::format("{} ranks on {} {}: ranks that wait spin, and take the time of those that work", ranks, granted, granted == 1 ? "CPU" : "CPUs"),

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "core/env.h"
 #include "topology/bind.h"
@@ -84,7 +85,13 @@ Site this_site() {
   Site site{.has_mpirun = is_in_path("mpirun"), .has_srun = is_in_path("srun"), .in_allocation = std::getenv("SLURM_JOB_ID") != nullptr, .srun_mpi = {}, .tutti = this_program()};
   site.is_bound = are_we_bound();
   site.in_step = std::getenv("SLURM_STEP_ID") != nullptr;
-  if (site.in_allocation) site.components = static_cast<int>(env_int("SLURM_HET_SIZE", 1, 1, 1 << 20));
+  if (site.in_allocation) {
+    constexpr int kMost = 1 << 24;
+    const auto number = [](const char* name, int64_t otherwise) { return env_int(name, otherwise, 1, kMost); };
+    site.components = static_cast<int>(number("SLURM_HET_SIZE", 1));
+    site.tasks = static_cast<int>(number("SLURM_NTASKS", std::min<int64_t>(number("SLURM_JOB_NUM_NODES", 1) * number("SLURM_NTASKS_PER_NODE", 1), kMost)));
+    site.cpus_per_task = env_string("SLURM_CPUS_PER_TASK").value_or("");
+  }
   if (site.has_srun && site.in_allocation) site.srun_mpi = output_of("timeout -k 1 10 srun --mpi=list 2>&1");
   return site;
 }
@@ -108,8 +115,12 @@ Command make_command(const RunOptions& options, const Site& site) {
     if (options.crowds || site.in_step) words.emplace_back("--overlap");  // else it would wait for the step that it is started in
     if (!options.raw) words.emplace_back("--label");
     if (!hosts.empty()) add(words, {"-w", hosts});
+    if (!hosts.empty() && hosts.find('[') == std::string::npos)  // else it takes as many nodes as the allocation has
+      add(words, {"-N", std::to_string(std::min(options.ranks, static_cast<int>(std::set(options.hosts.begin(), options.hosts.end()).size())))});
     // by default Slurm's PMIx mixes two algorithms, and a rank may leave MPI_Init before another is ready for its messages: that one crashes
     command.variables = {{"SLURM_PMIX_FENCE", "tree"}};
+    // since Slurm 22.05 srun no longer takes it from the allocation
+    if (!site.cpus_per_task.empty() && !options.crowds && !site.in_step && options.ranks <= site.tasks) command.variables.emplace_back("SRUN_CPUS_PER_TASK", site.cpus_per_task);
   } else {
     add(words, {"mpirun", "-n", std::to_string(options.ranks)});
     if (!options.raw) words.emplace_back("--tag-output");
@@ -122,6 +133,7 @@ Command make_command(const RunOptions& options, const Site& site) {
     if (site.is_bound && std::none_of(options.launcher_options.begin(), options.launcher_options.end(), binds)) add(words, {"--bind-to", "none"});  // mpirun would leave where we are
     for (const std::string& name : options.exported) add(words, {"-x", name});
     command.variables = mpirun_variables();
+    if (site.in_step) command.variables.emplace_back("SLURM_OVERLAP", "1");  // for its daemons' srun, which would wait for the step that it is started in
   }
   words.insert(words.end(), options.launcher_options.begin(), options.launcher_options.end());
   const bool marks_lines = command.by == Launcher::kMpirun && !options.raw;  // else mpirun loses parts of what its tags make too long
@@ -140,7 +152,11 @@ Command make_command(const RunOptions& options, const Site& site) {
 int why_not_startable(const RunOptions& options) {
   constexpr int kNotExecutable = 126, kNotFound = 127;
   const std::string& program = options.program[0];
-  if (!options.hosts.empty() || std::getenv("SLURM_JOB_ID")) return 0;
+  const auto moves = [](std::string_view word) {  // to other hosts, or another folder
+    if (word.starts_with("--")) word.remove_prefix(1);
+    return word == "-H" || word.starts_with("-host") || word.starts_with("-machinefile") || word.starts_with("-wd") || word == "-path";
+  };
+  if (!options.hosts.empty() || std::getenv("SLURM_JOB_ID") || std::any_of(options.launcher_options.begin(), options.launcher_options.end(), moves)) return 0;
   if (program.find('/') == std::string::npos) return is_in_path(program) ? 0 : kNotFound;
   if (access(program.c_str(), F_OK) != 0) return kNotFound;
   return access(program.c_str(), X_OK) == 0 && !std::filesystem::is_directory(program) ? 0 : kNotExecutable;

@@ -18,6 +18,8 @@ struct Site {
   bool in_step = false;             ///< of Slurm's: `srun --pty bash`
   bool is_bound = false;            ///< this process, to fewer CPUs than the machine, or its control group, has
   int components = 1;               ///< of a heterogeneous allocation
+  int tasks = 0;                    ///< that the allocation has CPUs for
+  std::string cpus_per_task;        ///< of the allocation, if asked for
   std::string srun_mpi;             ///< what `srun --mpi=list` says
   std::string tutti = "tutti";      ///< this program
 };

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -174,11 +175,15 @@ class Signals {
     sigprocmask(SIG_BLOCK, &watched, &before_);
     fd_ = Fd(signalfd(-1, &watched, SFD_CLOEXEC));
     if (fd_.get() < 0) fail("signalfd");
+    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // who reads our output may go, as `head` does
   }
   ~Signals() { restore(); }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
-  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  void restore() const {
+    std::signal(SIGPIPE, pipe_before_);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
   int fd() const { return fd_.get(); }
   signalfd_siginfo next() const {
     signalfd_siginfo info{};
@@ -188,10 +193,28 @@ class Signals {
 
  private:
   sigset_t before_{};
+  void (*pipe_before_)(int) = SIG_DFL;
   Fd fd_;
 };
 
-pid_t start(const Command& command, const RunOptions& options, const Signals& signals, const Stream* out, const Stream* err) {
+/// As many open files as the system lets us have: logs are one or two a rank.
+class OpenFiles {
+ public:
+  OpenFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit most{before_.rlim_max, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
+  }
+  ~OpenFiles() { restore(); }
+  OpenFiles(const OpenFiles&) = delete;
+  OpenFiles& operator=(const OpenFiles&) = delete;
+  void restore() const { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+pid_t start(const Command& command, const RunOptions& options, const Signals& signals, const OpenFiles& files, const Stream* out, const Stream* err) {
   const pid_t parent = getpid(), child = fork();
   if (child < 0) fail("fork");
   if (child > 0) return child;
@@ -204,6 +227,7 @@ pid_t start(const Command& command, const RunOptions& options, const Signals& si
   if (out) dup2(out->write_end(), STDOUT_FILENO);
   if (err) dup2(err->write_end(), STDERR_FILENO);
   signals.restore();
+  files.restore();
   for (const auto& [name, value] : command.variables) setenv(name.c_str(), value.c_str(), 0);
   _exit(become(command.words));
 }
@@ -213,7 +237,7 @@ class Job {
   Job(const Command& command, const RunOptions& options, Excerpt* captured) : by_(command.by), options_(options) {
     if (!options.raw) out_.emplace(command.by, STDOUT_FILENO, captured, options, "out"), err_.emplace(command.by, STDERR_FILENO, captured, options, "err");
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // whoever loses its parent becomes ours, to be ended
-    pid_ = start(command, options, signals_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
+    pid_ = start(command, options, signals_, open_files_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
     if (out_) out_->close_write_end(), err_->close_write_end();
     if (options.timeout_s > 0) limit_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.timeout_s));
   }
@@ -333,10 +357,9 @@ class Job {
     const auto patience = Clock::now() + (by_ == Launcher::kSrun ? 5s : 0s);  // srun's child ends the step when srun is gone
     for (int round = 0; round < 50 || Clock::now() < patience; ++round) {
       reap();
-      const auto left = children(getpid());
       bool any = false;
-      for (const pid_t child : left)
-        if (child != pid_ || status_) {
+      for (const pid_t child : children(getpid()))
+        if ((child != pid_ || status_) && std::find(not_ours_.begin(), not_ours_.end(), child) == not_ours_.end()) {
           any = true;
           if (Clock::now() >= patience) kill(child, SIGKILL);
         }
@@ -348,6 +371,8 @@ class Job {
   Launcher by_;
   RunOptions options_;
   Signals signals_;
+  OpenFiles open_files_;
+  const std::vector<pid_t> not_ours_ = children(getpid());  // of the shell that has become tutti by exec, say
   std::optional<Stream> out_, err_;
   pid_t pid_ = -1;
   std::optional<int> status_;

@@ -64,7 +64,8 @@ void tutti::launcher::add_job_options(CLI::App& command, RunOptions& options) {
 std::string tutti::launcher::check_seconds(const std::string& text) {
   char* end = nullptr;
   const double seconds = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' && seconds > 0 ? "" : fmt::format("'{}': expected a number of seconds above 0", text);
+  constexpr double kMost = 1e9;
+  return !text.empty() && *end == '\0' && seconds > 0 && seconds <= kMost ? "" : fmt::format("'{}': expected a number of seconds above 0, at most {}", text, kMost);
 }
 
 void tutti::launcher::add_run(CLI::App& app, int& code) {

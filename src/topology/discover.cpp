@@ -203,18 +203,6 @@ void add_devices(hwloc_topology_t topology, Node& node) {
   std::ranges::sort(node.nics, {}, place);
 }
 
-/// What hwloc has guessed from the bus, the driver may know.
-void ask_driver(Node& node) {
-  const auto& known = driver_gpus();
-  for (Device& gpu : node.gpus) {
-    if (!known || gpu.vendor != "nvidia") continue;
-    const auto found = std::ranges::find(*known, gpu.pci, &DriverGpu::pci);
-    if (found == known->end()) continue;
-    gpu.is_guessed = false;
-    if (gpu.uuid.empty() && std::ranges::count(node.gpus, gpu.pci, &Device::pci) == 1) gpu.uuid = found->uuid;
-  }
-}
-
 Node describe(hwloc_topology_t topology) {
   Node node;
   node.host = info(hwloc_get_root_obj(topology), "HostName");
@@ -229,7 +217,7 @@ Node discover() {
   if (const auto file = env_string("TUTTI_TOPOLOGY")) return read_topology(*file);
   const Topology topology = load_live();
   Node node = describe(topology.get());
-  ask_driver(node);
+  ask_drivers(node.gpus, driver_gpus(), "");
   return node;
 }
 

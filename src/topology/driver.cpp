@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -19,6 +20,14 @@ std::string value_of(std::string_view text, std::string_view key) {
   value = value.substr(0, value.find('\n'));
   value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
   return std::string(value.substr(0, value.find_last_not_of(" \t\r") + 1));
+}
+
+/// A kernel's driver for the device; nothing: this kernel does not show it.
+std::optional<std::string> kernel_driver(const std::string& root, const std::string& pci) {
+  const std::string device = root + "/sys/bus/pci/devices/" + pci;
+  std::error_code ignored;
+  if (!std::filesystem::exists(device, ignored)) return std::nullopt;
+  return std::filesystem::read_symlink(device + "/driver", ignored).filename().string();
 }
 
 }  // namespace
@@ -40,6 +49,23 @@ std::optional<std::vector<DriverGpu>> read_driver_gpus(const std::string& root) 
   if (gpus.empty() || (makes_files && std::ranges::none_of(gpus, &DriverGpu::is_reachable))) return std::nullopt;
   std::ranges::sort(gpus, {}, &DriverGpu::pci);
   return gpus;
+}
+
+void ask_drivers(std::vector<Device>& gpus, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root) {
+  for (Device& gpu : gpus) {
+    if (!nvidia || gpu.vendor != "nvidia") continue;
+    const auto found = std::ranges::find(*nvidia, gpu.pci, &DriverGpu::pci);
+    if (found == nvidia->end()) continue;
+    gpu.is_guessed = false;
+    if (gpu.uuid.empty() && std::ranges::count(gpus, gpu.pci, &Device::pci) == 1) gpu.uuid = found->uuid;
+  }
+  constexpr std::array<std::string_view, 4> kCompute{"nvidia", "amdgpu", "i915", "xe"};
+  const bool is_one_sure = std::ranges::any_of(gpus, [](const Device& gpu) { return !gpu.is_guessed; });
+  std::erase_if(gpus, [&](const Device& gpu) {
+    if (!gpu.is_guessed) return false;
+    const auto driver = kernel_driver(root, gpu.pci);
+    return is_one_sure || (driver && std::ranges::find(kCompute, *driver) == kCompute.end());
+  });
 }
 
 const std::optional<std::vector<DriverGpu>>& driver_gpus() {

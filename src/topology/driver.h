@@ -1,4 +1,4 @@
-// What NVIDIA's driver says of its GPUs by files: hwloc is often built without its libraries, and containers and Slurm hide GPUs from the
+// What drivers say of their GPUs by files: hwloc is often built without their libraries, and containers and Slurm hide GPUs from a
 // driver's users, not from the bus.
 #pragma once
 
@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "topology/node.h"
+
 namespace tutti::topology {
 
+/// What NVIDIA's driver says of one.
 struct DriverGpu {
   std::string pci, uuid;
   bool is_reachable = false;  ///< this process may open it: its device file is here, and its control group allows it
@@ -17,5 +20,9 @@ struct DriverGpu {
 /// started, which the first program does.
 std::optional<std::vector<DriverGpu>> read_driver_gpus(const std::string& root);
 const std::optional<std::vector<DriverGpu>>& driver_gpus();  ///< of this machine, read once: each reading asks the driver
+
+/// Confirms what hwloc has guessed from the bus, and adds UUIDs. Guesses go where others are sure (a processor's graphics beside them), and where no
+/// driver that computes has them: nouveau, vfio-pci for a virtual machine, none.
+void ask_drivers(std::vector<Device>& gpus, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root);
 
 }  // namespace tutti::topology

@@ -111,7 +111,23 @@ TEST(RunCommand, a_step_inside_a_step_shares_its_resources) {
   in_step.in_step = true;
   EXPECT_NE(as_shell(command({}, in_step)).find("--quit-on-interrupt --overlap --label"), std::string::npos);
   EXPECT_NE(as_shell(command({.crowds = true}, kSlurm)).find("--overcommit --overlap"), std::string::npos);
+  EXPECT_NE(as_shell(command({.launcher = Launcher::kMpirun}, in_step)).find("SLURM_OVERLAP=1 mpirun"), std::string::npos) << "its daemons' step, too";
   EXPECT_NE(as_shell(command({.plain = true}, kNode)).find("tutti rank --lines --plain -- ./program"), std::string::npos);
+}
+
+TEST(RunCommand, cpus_per_task_go_on_to_srun) {
+  Site wide = kSlurm;
+  wide.tasks = 4;
+  wide.cpus_per_task = "8";
+  EXPECT_TRUE(as_shell(command({}, wide)).starts_with("SLURM_PMIX_FENCE=tree SRUN_CPUS_PER_TASK=8 srun"));
+  EXPECT_EQ(as_shell(command({.crowds = true}, wide)).find("SRUN_CPUS_PER_TASK"), std::string::npos);
+  wide.tasks = 3;  // more ranks have no room for so many
+  EXPECT_EQ(as_shell(command({}, wide)).find("SRUN_CPUS_PER_TASK"), std::string::npos);
+}
+
+TEST(RunCommand, hosts_are_all_that_srun_takes) {
+  EXPECT_NE(as_shell(command({.hosts = {"a", "b:2"}}, kSlurm)).find("-w a,b -N 2 "), std::string::npos);
+  EXPECT_EQ(as_shell(command({.hosts = {"a[1-3]"}}, kSlurm)).find(" -N "), std::string::npos);
 }
 
 TEST(RunCommand, options_become_the_launchers) {

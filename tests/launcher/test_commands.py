@@ -60,7 +60,8 @@ def test_tutti_itself():
     for words, said in ((["run", "-n", "2", "--log-dri", "x", "--", "true"], "unknown option --log-dri;"), (["run", "-n", "2", "--map-by", "node", "true"], "-L --map-by"), (["run", "-np", "2", "true"], "unknown option -np"),
                         (["rnu", "-n", "2", "--", "true"], "no command 'rnu'"), (["trace", "raport", "x"], "no command 'raport'; tutti trace --help")):
         assert said in run(*words, code=109).stderr
-    assert "expected a number of seconds above 0" in run("run", "-n", "1", "--timeout", "5m", "true", code=105).stderr
+    for seconds in ("5m", "inf", "nan", "0"):
+        assert "expected a number of seconds above 0" in run("run", "-n", "1", "--timeout", seconds, "true", code=105).stderr
     assert "slurm not in {auto,mpirun,srun}" in run("run", "-n", "1", "--launcher", "slurm", "true", code=105).stderr
     assert "a host without a name" in run("run", "-n", "1", "--hosts", "", "true", code=105).stderr
     assert "fly" in run("fly", code=109).stderr and "A subcommand is required" in run("bench", code=106).stderr

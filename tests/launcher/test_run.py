@@ -182,6 +182,35 @@ def test_a_killed_mpirun_leaves_nothing(program):
     assert job.returncode == 137 and not is_running(f"^{program}") and not unmapped_segments() - before
 
 
+def test_a_reader_that_goes_leaves_the_job_alone(tmp_path):
+    script = f'"{TUTTI}" run -n 2 -- bash -c \'for i in 1 2 3; do echo $i; sleep 0.3; done; touch {tmp_path}/$OMPI_COMM_WORLD_RANK\' | head -n 1; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
+    assert done.returncode == 0 and {file.name for file in tmp_path.iterdir()} == {"0", "1"}, done.stderr
+
+
+def test_what_the_shell_had_started_before_lives_on():
+    done = subprocess.run(["bash", "-c", f'sleep 30 & echo $!; exec "{TUTTI}" run -n 1 -- false'], stdout=subprocess.PIPE, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1
+    os.kill(int(done.stdout), signal.SIGKILL)  # an error, had it ended
+
+
+def test_logs_of_more_ranks_than_open_files(tmp_path, monkeypatch):
+    (tmp_path / "mpirun").write_text("#!/bin/bash\nfor ((i = 0; i < 100; ++i)); do echo \"[1,$i]<stdout>:$(ulimit -Sn)\"; done\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = subprocess.run(["bash", "-c", f'ulimit -Sn 50; exec "{TUTTI}" run -n 100 --log-dir "{tmp_path}/logs" -- true'], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    logs = [file.read_text() for file in (tmp_path / "logs").glob("rank-*.out")]
+    assert len(logs) == 100 and set(logs) == {"50\n"}  # the ranks' own limit stays
+
+
+def test_a_program_in_another_folder(tmp_path):
+    (tmp_path / "p").write_text("#!/bin/sh\necho here\n")
+    (tmp_path / "p").chmod(0o755)
+    assert run("-n", "1", "-L", "-wdir", "-L", str(tmp_path), "--", "./p").stdout == "[0] here\n"
+    assert "no such program" in run("-n", "1", "--", "./p", code=127).stderr
+
+
 def test_a_healthy_program(program):
     assert run("-n", "2", "--", program).stderr == ""
 

@@ -1,7 +1,10 @@
 """tutti script; tests/lab/check_slurm.sh has Slurm read and run what it writes."""
 
 import os
+import signal
 import subprocess
+
+import pytest
 
 TUTTI = os.environ["TUTTI"]
 
@@ -14,10 +17,22 @@ def script(*arguments, code=0):
 
 def test_a_script():
     lines = script("-N", "2", "-n", "8", "--gpus-per-node", "4", "--time", "4:00:00", "--signal-before", "120", "--module", "openmpi/4.1", "--module", "cuda", "--", "./program", "a b").stdout.splitlines()
-    assert lines[0] == "#!/bin/bash" and lines[-1] == "tutti run -n 8 -- ./program 'a b'"
-    for option in ("--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--gpus-per-node=4", "--time=4:00:00", "--signal=USR1@120"):
+    assert lines[0] == "#!/bin/bash" and "tutti run -n 8 -- ./program 'a b' &" in lines
+    for option in ("--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--gpus-per-node=4", "--time=4:00:00", "--signal=B:USR1@120"):
         assert f"#SBATCH {option}" in lines
-    assert lines.index("module load openmpi/4.1") < lines.index("module load cuda") < len(lines) - 1
+    assert lines.index("module load openmpi/4.1") < lines.index("module load cuda") < lines.index("tutti run -n 8 -- ./program 'a b' &")
+    assert script("-n", "8", "--", "./program").stdout.splitlines()[-1] == "tutti run -n 8 -- ./program"
+
+
+@pytest.mark.parametrize("takes_s", [0, 1])
+def test_a_warning_goes_to_the_ranks(tmp_path, takes_s):
+    text = script("-n", "2", "--signal-before", "60", "--", "true").stdout
+    (tmp_path / "tutti").write_text(f"#!/bin/bash\ntrap 'echo got; sleep {takes_s}; exit 75' USR1\necho ready\nwhile true; do sleep 0.05; done\n")
+    (tmp_path / "tutti").chmod(0o755)
+    job = subprocess.Popen(["bash", "-c", text], stdout=subprocess.PIPE, text=True, env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert job.stdout.readline() == "ready\n"
+    job.send_signal(signal.SIGUSR1)
+    assert job.communicate(timeout=20)[0] == "got\n" and job.returncode == 75
 
 
 def test_uneven_ranks_and_requeue(tmp_path):

@@ -57,6 +57,31 @@ TEST(Driver, files_of_another_shape_say_nothing) {
   }
 }
 
+Device guess(const std::string& pci, const std::string& vendor) {
+  Device gpu{.name = pci, .pci = pci, .vendor = vendor};
+  gpu.is_guessed = true;
+  return gpu;
+}
+
+TEST(Driver, guesses_go_where_others_are_sure_and_where_none_can_compute) {
+  const Root root;
+  const auto left = [&root](std::vector<Device> gpus, const std::optional<std::vector<DriverGpu>>& nvidia) {
+    ask_drivers(gpus, nvidia, root.path);
+    std::string text;
+    for (const Device& gpu : gpus) text += gpu.pci + (gpu.is_guessed ? "? " : " ") + gpu.uuid;
+    return text;
+  };
+  const std::vector<DriverGpu> nvidia{{"0000:41:00.0", "GPU-1", true}};
+  EXPECT_EQ(left({guess("0000:41:00.0", "nvidia"), guess("0000:c6:00.0", "amd")}, nvidia), "0000:41:00.0 GPU-1") << "a processor's graphics";
+  EXPECT_EQ(left({guess("0000:c6:00.0", "amd")}, std::nullopt), "0000:c6:00.0? ") << "a kernel that does not show it";
+  const std::string devices = root.path + "/sys/bus/pci/devices/";
+  for (const auto& [pci, driver] : {std::pair("0000:01:00.0", "nouveau"), {"0000:02:00.0", "amdgpu"}, {"0000:03:00.0", "vfio-pci"}, {"0000:04:00.0", ""}}) {
+    std::filesystem::create_directories(devices + pci);
+    if (*driver) std::filesystem::create_symlink(std::string("../../../bus/pci/drivers/") + driver, devices + pci + "/driver");
+  }
+  EXPECT_EQ(left({guess("0000:01:00.0", "nvidia"), guess("0000:02:00.0", "amd"), guess("0000:03:00.0", "nvidia"), guess("0000:04:00.0", "nvidia")}, std::nullopt), "0000:02:00.0? ");
+}
+
 TEST(Driver, device_files_may_be_made_later) {
   const Root root;
   root.add_gpu("0000:41:00.0", "GPU-a", 0);
