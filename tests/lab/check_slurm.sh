@@ -52,8 +52,9 @@ grep -q '^exit code 5$' "$state/out" || fail "the exit code of a program under s
 [ "$(grep -c 'accuracy' "$state/out")" = 3 ] || fail "digits by three launchers on four nodes"
 says 'hello from worker' 4 salloc --quiet -N2 -n4 mpirun -n 4 "$hello"
 says 'hello from worker' 4 salloc --quiet -N2 -n4 "$tutti" run -n 4 -- "$hello"
-says 'hello from worker' 4 salloc --quiet -N2 -n4 srun -n1 -N1 "$tutti" run -n 4 --launcher mpirun -- "$hello"  # its daemons' step inside a step
-says '^\[[0-3]\] runs on n[24]$' 4 salloc --quiet -N4 -n8 "$tutti" run -n 4 --hosts n2,n4 -- bash -c 'echo "runs on $SLURMD_NODENAME"'
+# its daemons' step inside a step, which has all CPUs
+says 'hello from worker' 2 salloc --quiet -N2 -n2 srun -N2 -n2 bash -c "[ \$SLURM_PROCID != 0 ] || timeout 20 $tutti run -n 2 --launcher mpirun -- $hello"
+says '^\[[0-3]\] runs on n[24]$' 4 salloc --quiet -N4 --ntasks-per-node=2 "$tutti" run -n 4 --hosts n2,n4 -- bash -c 'echo "runs on $SLURMD_NODENAME"'
 says '^\[[01]\] has 2 CPUs$' 2 salloc --quiet -N2 -n2 -c2 "$tutti" run -n 2 -- bash -c 'echo "has $SLURM_CPUS_PER_TASK CPUs"'
 
 # how a program ends, a time limit, signals, logs: as under mpirun
