@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
@@ -19,6 +20,14 @@ struct Options {
   bool requeue = false;
 };
 
+/// What a shell on another node finds as this program.
+std::string tutti_by_name() {
+  std::string found = output_of("command -v tutti"), self = this_program();
+  while (found.ends_with('\n')) found.pop_back();
+  std::error_code ignored;
+  return std::filesystem::equivalent(found, self, ignored) ? "tutti" : self;
+}
+
 std::string script(const Options& options) {
   std::string text = "#!/bin/bash\n";
   const auto line = [&](const std::string& option) { text += "#SBATCH " + option + "\n"; };
@@ -34,7 +43,9 @@ std::string script(const Options& options) {
   if (options.requeue) line("--requeue"), line("--open-mode=append");
   for (const std::string& word : options.sbatch) line(word);
   for (const std::string& module : options.modules) text += "module load " + module + "\n";
-  text += "tutti run -n " + std::to_string(options.ranks) + " -- " + as_shell({.words = options.program, .variables = {}});
+  std::vector<std::string> words{tutti_by_name(), "run", "-n", std::to_string(options.ranks), "--"};
+  words.insert(words.end(), options.program.begin(), options.program.end());
+  text += as_shell({.words = words, .variables = {}});
   if (options.signal_before_s == 0 && !options.requeue) return text + "\n";
   if (options.signal_before_s > 0)  // Slurm would signal srun's ranks by itself, but none that mpirun has started
     text += " &\n"

@@ -146,6 +146,11 @@ void check_gpus(Findings& findings) {
   if (!ask_apart(kPatience, answer, look))
     return findings.push_back({"GPU driver", Level::kProblem, "NVIDIA's driver does not answer (cat /proc/driver/nvidia/gpus/*/information)", kReset});
   const topology::Node node = topology::discover();
+  std::string idle;
+  for (const topology::Device& gpu : node.idle_gpus) idle += fmt::format("{}{}{}", idle.empty() ? "" : ", ", gpu.pci, gpu.vendor.empty() ? "" : " (" + gpu.vendor + ")");
+  if (!idle.empty())
+    findings.push_back({"GPU driver", node.gpus.empty() ? Level::kProblem : Level::kWarning, "no driver to compute with is loaded for " + idle,
+                        "install and load the vendor's driver (modprobe nvidia, modprobe amdgpu; not nouveau); a GPU kept for virtual machines (vfio-pci) is well as it is"});
   if (node.gpus.empty()) return findings.push_back({"GPUs", Level::kOk, "none: collectives run on CPUs", ""});
   std::vector<std::string> notes;
   const auto visible = topology::visible_gpus(topology::this_process, node, notes);

@@ -70,7 +70,7 @@ void check_cpus(Findings& findings, int ranks) {
   else findings.push_back({"CPUs", Level::kOk, text, ""});
   if (ranks > 0 && static_cast<size_t>(ranks) > granted)
     findings.push_back({"oversubscription", Level::kWarning, fmt::format("{} ranks on {} {}: ranks that wait spin, and take the time of those that work", ranks, granted, granted == 1 ? "CPU" : "CPUs"),
-                        "fewer ranks a node, or more nodes; mpirun itself refuses without --oversubscribe, tutti run does not"});
+                        "fewer ranks a node, or more nodes; mpirun itself refuses without --oversubscribe, tutti run by mpirun does not, srun refuses more tasks than the allocation has CPUs for"});
 }
 
 void check_user(Findings& findings) {

@@ -84,7 +84,8 @@ bool are_we_bound() {
 Site this_site() {
   Site site{.has_mpirun = is_in_path("mpirun"), .has_srun = is_in_path("srun"), .in_allocation = std::getenv("SLURM_JOB_ID") != nullptr, .srun_mpi = {}, .tutti = this_program()};
   site.is_bound = are_we_bound();
-  site.in_step = std::getenv("SLURM_STEP_ID") != nullptr;
+  const auto step = env_string("SLURM_STEP_ID");
+  site.in_step = step && *step != "4294967290";  // that is salloc's own interactive one, which takes nothing from others
   if (site.in_allocation) {
     constexpr int kMost = 1 << 24;
     const auto number = [](const char* name, int64_t otherwise) { return env_int(name, otherwise, 1, kMost); };

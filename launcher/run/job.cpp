@@ -71,7 +71,8 @@ class Stream {
     read_ = Fd(ends[0]);
     write_ = Fd(ends[1]);
   }
-  std::optional<int> told() const { return is_consequence_ && said_by_rank_ ? said_by_rank_ : told_; }  ///< by srun: how the first task that failed has ended; by mpirun: MPI_Abort's code
+  /// By srun: how the first task that failed has ended; by mpirun: MPI_Abort's code.
+  std::optional<int> told() const { return said_at_start_ ? said_at_start_ : is_consequence_ && said_by_rank_ ? said_by_rank_ : told_; }
   int read_end() const { return read_.get(); }
   int write_end() const { return write_.get(); }
   void close_write_end() { write_.reset(); }
@@ -120,6 +121,7 @@ class Stream {
       return;
     }
     if (by_ == Launcher::kSrun && !said_by_rank_) said_by_rank_ = code_of_abort(line);  // srun may kill it before it exits with that
+    if (by_ == Launcher::kSrun && !said_at_start_) said_at_start_ = code_of_start(line);
     constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
     const std::string prefix = in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : fmt::format("[{}] ", rank);
     unwritten_.append(prefix).append(line) += '\n';
@@ -156,7 +158,7 @@ class Stream {
   Untangler untangler_;
   Fd read_, write_;
   std::map<int, std::ofstream> files_;
-  std::optional<int> told_, said_by_rank_;
+  std::optional<int> told_, said_by_rank_, said_at_start_;
   bool is_aborted_ = false, is_consequence_ = false;
 };
 

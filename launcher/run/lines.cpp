@@ -1,5 +1,6 @@
 #include "run/lines.h"
 
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <utility>
@@ -114,6 +115,11 @@ std::optional<int> code_of_abort(std::string_view line) {
   if (error != std::errc() || std::string_view(end, 1) != ".") return std::nullopt;
   constexpr int kCodes = 256;
   return (code % kCodes + kCodes) % kCodes;
+}
+
+std::optional<int> code_of_start(std::string_view line) {
+  if (!line.starts_with("slurmstepd") || line.find(": error: execve(): ") == std::string_view::npos) return std::nullopt;
+  return line.ends_with(strerror(ENOENT)) ? 127 : 126;
 }
 
 /// Its length, kNoTag, or kTooShort to tell.

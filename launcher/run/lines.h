@@ -51,4 +51,7 @@ std::optional<int> end_of_task(std::string_view line);
 /// mpirun's words on MPI_Abort: "with errorcode 7." From here it ends the job, for which it waits for all hosts: for minutes if one is cut off.
 std::optional<int> code_of_abort(std::string_view line);
 
+/// Slurm's words of a task on a program that can't be started, as a shell's exit code: 127 if there is none, else 126.
+std::optional<int> code_of_start(std::string_view line);
+
 }  // namespace tutti::launcher

@@ -58,7 +58,7 @@ void tutti::launcher::add_job_options(CLI::App& command, RunOptions& options) {
   const auto choose = [&options](const std::string& word) { options.launcher = word == "srun" ? Launcher::kSrun : word == "mpirun" ? Launcher::kMpirun : Launcher::kAuto; };
   command.add_option_function<std::string>("--launcher", choose, "what starts the ranks; auto: srun inside an allocation, else mpirun")->check(CLI::IsMember({"auto", "mpirun", "srun"}))->option_text("auto|mpirun|srun");
   command.add_option("-L,--launcher-option", options.launcher_options, "handed to it, one word each: -L --bind-to -L none")->type_size(1)->allow_extra_args(false);
-  command.add_option("--bind", options.bind, "start each rank by `tutti bind`: gpu or cores; tutti's own programs do so by themselves")->check(CLI::IsMember({"gpu", "cores"}));
+  command.add_option("--bind", options.bind, "start each rank by `tutti bind`: gpu or cores; tutti's own programs bind themselves, but leave CUDA_VISIBLE_DEVICES alone")->check(CLI::IsMember({"gpu", "cores"}));
 }
 
 std::string tutti::launcher::check_seconds(const std::string& text) {

@@ -217,7 +217,7 @@ Node discover() {
   if (const auto file = env_string("TUTTI_TOPOLOGY")) return read_topology(*file);
   const Topology topology = load_live();
   Node node = describe(topology.get());
-  ask_drivers(node.gpus, driver_gpus(), "");
+  ask_drivers(node, driver_gpus(), "");
   return node;
 }
 

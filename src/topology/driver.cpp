@@ -51,7 +51,8 @@ std::optional<std::vector<DriverGpu>> read_driver_gpus(const std::string& root) 
   return gpus;
 }
 
-void ask_drivers(std::vector<Device>& gpus, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root) {
+void ask_drivers(Node& node, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root) {
+  auto& gpus = node.gpus;
   for (Device& gpu : gpus) {
     if (!nvidia || gpu.vendor != "nvidia") continue;
     const auto found = std::ranges::find(*nvidia, gpu.pci, &DriverGpu::pci);
@@ -64,7 +65,9 @@ void ask_drivers(std::vector<Device>& gpus, const std::optional<std::vector<Driv
   std::erase_if(gpus, [&](const Device& gpu) {
     if (!gpu.is_guessed) return false;
     const auto driver = kernel_driver(root, gpu.pci);
-    return is_one_sure || (driver && std::ranges::find(kCompute, *driver) == kCompute.end());
+    const bool is_idle = driver && std::ranges::find(kCompute, *driver) == kCompute.end();
+    if (is_idle) node.idle_gpus.push_back(gpu);
+    return is_idle || is_one_sure;
   });
 }
 

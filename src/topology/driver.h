@@ -21,8 +21,8 @@ struct DriverGpu {
 std::optional<std::vector<DriverGpu>> read_driver_gpus(const std::string& root);
 const std::optional<std::vector<DriverGpu>>& driver_gpus();  ///< of this machine, read once: each reading asks the driver
 
-/// Confirms what hwloc has guessed from the bus, and adds UUIDs. Guesses go where others are sure (a processor's graphics beside them), and where no
-/// driver that computes has them: nouveau, vfio-pci for a virtual machine, none.
-void ask_drivers(std::vector<Device>& gpus, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root);
+/// Confirms what hwloc has guessed from the bus, and adds UUIDs. Guesses are idle where no driver that computes has them (nouveau, vfio-pci for a virtual
+/// machine, none), and go where others are sure (a processor's graphics beside them).
+void ask_drivers(Node& node, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root);
 
 }  // namespace tutti::topology

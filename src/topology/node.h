@@ -40,6 +40,7 @@ struct Node {
   std::vector<Core> cores;        ///< that may be used, by package, NUMA node and first CPU
   std::vector<NumaNode> numa;     ///< those with CPUs, by number
   std::vector<Device> gpus;       ///< by PCI id
+  std::vector<Device> idle_gpus;  ///< on the bus, without a driver to compute with
   std::vector<Device> nics;       ///< that carry MPI's or NCCL's messages, by PCI id
   std::vector<std::string> notes; ///< what was not understood
 };

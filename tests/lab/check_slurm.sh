@@ -60,6 +60,8 @@ says '^\[[01]\] has 2 CPUs$' 2 salloc --quiet -N2 -n2 -c2 "$tutti" run -n 2 -- b
 # how a program ends, a time limit, signals, logs: as under mpirun
 cat >"$state/job" <<JOB
 #!/bin/bash
+"$tutti" run -n 2 -- ./nosuch; echo "no such program: \$?"
+"$tutti" run -n 2 -- /etc/passwd; echo "no program: \$?"
 for how in 'exit 3' 'kill -9 \$\$' 'kill -SEGV \$\$'; do
   "$tutti" run -n 2 -- bash -c "[ \\\$SLURM_PROCID = 0 ] || { \$how; }; sleep 20"
   echo "\$how: \$?"
@@ -73,7 +75,7 @@ wait \$!
 echo "signal: \$?, \$(grep -c got "$state/ready")"
 JOB
 batch -N2 -n2 "$state/job"
-for line in 'exit 3: 3' 'kill -9 $$: 137' 'kill -SEGV $$: 139' 'time limit: 124' 'signal: 0, 2'; do grep -qFx -- "$line" "$state/out" || fail "expected '$line'"; done
+for line in 'no such program: 127' 'no program: 126' 'exit 3: 3' 'kill -9 $$: 137' 'kill -SEGV $$: 139' 'time limit: 124' 'signal: 0, 2'; do grep -qFx -- "$line" "$state/out" || fail "expected '$line'"; done
 [ "$(cat "$state"/logs/rank-*.out)" = $'begun\nbegun' ] || fail "logs under srun"
 
 # a script of tutti's own: accepted, runs; its hook saves before the time limit, the job is queued again

@@ -77,6 +77,12 @@ TEST(CodeOfAbort, mpirun_tells_it) {
   for (const char* line : {"", "with errorcode ", "with errorcode x.", "with errorcode 7", "It ends with errorcode 7."}) EXPECT_EQ(code_of_abort(line), std::nullopt) << line;
 }
 
+TEST(CodeOfStart, slurm_tells_it) {
+  EXPECT_EQ(code_of_start("slurmstepd-n1: error: execve(): /tmp/./nosuch: No such file or directory"), 127);
+  EXPECT_EQ(code_of_start("slurmstepd: error: execve(): /etc/passwd: Permission denied"), 126);
+  for (const char* line : {"", "slurmstepd: error: x", "p: error: execve(): p: No such file or directory"}) EXPECT_EQ(code_of_start(line), std::nullopt) << line;
+}
+
 TEST(EndOfTask, srun_tells_how_the_first_task_has_ended) {
   EXPECT_EQ(end_of_task("srun: error: n3: task 2: Exited with exit code 5"), 5);
   EXPECT_EQ(end_of_task("srun: error: n1: tasks 0-2: Exited with exit code 7"), 7);

@@ -10,7 +10,7 @@ TUTTI = os.environ["TUTTI"]
 
 
 def script(*arguments, code=0):
-    done = subprocess.run([TUTTI, "script", *arguments], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([TUTTI, "script", *arguments], capture_output=True, text=True, timeout=30, env=os.environ | {"PATH": f"{os.path.dirname(TUTTI)}:{os.environ['PATH']}"})
     assert done.returncode == code, done.stderr
     return done
 
@@ -22,6 +22,11 @@ def test_a_script():
         assert f"#SBATCH {option}" in lines
     assert lines.index("module load openmpi/4.1") < lines.index("module load cuda") < lines.index("tutti run -n 8 -- ./program 'a b' &")
     assert script("-n", "8", "--", "./program").stdout.splitlines()[-1] == "tutti run -n 8 -- ./program"
+
+
+def test_a_tutti_that_is_not_in_PATH():
+    text = subprocess.run([TUTTI, "script", "-n", "2", "--", "true"], capture_output=True, text=True, env={"PATH": "/bin"}).stdout
+    assert text.splitlines()[-1] == f"{os.path.realpath(TUTTI)} run -n 2 -- true"
 
 
 @pytest.mark.parametrize("takes_s", [0, 1])

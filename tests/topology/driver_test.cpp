@@ -66,9 +66,12 @@ Device guess(const std::string& pci, const std::string& vendor) {
 TEST(Driver, guesses_go_where_others_are_sure_and_where_none_can_compute) {
   const Root root;
   const auto left = [&root](std::vector<Device> gpus, const std::optional<std::vector<DriverGpu>>& nvidia) {
-    ask_drivers(gpus, nvidia, root.path);
+    Node node;
+    node.gpus = std::move(gpus);
+    ask_drivers(node, nvidia, root.path);
     std::string text;
-    for (const Device& gpu : gpus) text += gpu.pci + (gpu.is_guessed ? "? " : " ") + gpu.uuid;
+    for (const Device& gpu : node.gpus) text += gpu.pci + (gpu.is_guessed ? "? " : " ") + gpu.uuid;
+    for (const Device& gpu : node.idle_gpus) text += " idle " + gpu.pci;
     return text;
   };
   const std::vector<DriverGpu> nvidia{{"0000:41:00.0", "GPU-1", true}};
@@ -79,7 +82,8 @@ TEST(Driver, guesses_go_where_others_are_sure_and_where_none_can_compute) {
     std::filesystem::create_directories(devices + pci);
     if (*driver) std::filesystem::create_symlink(std::string("../../../bus/pci/drivers/") + driver, devices + pci + "/driver");
   }
-  EXPECT_EQ(left({guess("0000:01:00.0", "nvidia"), guess("0000:02:00.0", "amd"), guess("0000:03:00.0", "nvidia"), guess("0000:04:00.0", "nvidia")}, std::nullopt), "0000:02:00.0? ");
+  EXPECT_EQ(left({guess("0000:01:00.0", "nvidia"), guess("0000:02:00.0", "amd"), guess("0000:03:00.0", "nvidia"), guess("0000:04:00.0", "nvidia")}, std::nullopt),
+            "0000:02:00.0?  idle 0000:01:00.0 idle 0000:03:00.0 idle 0000:04:00.0");
 }
 
 TEST(Driver, device_files_may_be_made_later) {
