@@ -90,7 +90,7 @@ preempted() { # SIGNAL COMMAND...
   out=$(mktemp -p "$dir")
   "$@" >"$out" 2>&1 &
   pid=$!
-  for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q 'at work' "$out" && break; sleep 0.5; done
+  for _ in {1..60}; do grep -q 'at work' "$out" && break; sleep 0.5; done
   kill -s "$signal" $pid
   wait $pid
   got=$?
@@ -106,7 +106,7 @@ interrupted() { # COMMAND...
   mark=$(basename "$out")
   TUTTI_TEST_MARK=$mark setsid env --default-signal=INT "$@" >"$out" 2>&1 &  # a shell's background jobs ignore it
   pid=$!
-  for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q 'output that was' "$out" && break; sleep 0.2; done
+  for _ in {1..150}; do grep -q 'output that was' "$out" && break; sleep 0.2; done
   sleep 0.5
   kill -s INT -- -$pid
   wait $pid
