@@ -45,11 +45,12 @@ std::string script(const Options& options) {
   for (const std::string& module : options.modules) text += "module load " + module + "\n";
   std::vector<std::string> words{tutti_by_name(), "run", "-n", std::to_string(options.ranks), "--"};
   words.insert(words.end(), options.program.begin(), options.program.end());
-  text += as_shell({.words = words, .variables = {}});
-  if (options.signal_before_s == 0 && !options.requeue) return text + "\n";
-  if (options.signal_before_s > 0)  // Slurm would signal srun's ranks by itself, but none that mpirun has started
-    text += " &\n"
-            "trap 'again=1; kill -USR1 $!' USR1\n"
+  const std::string command = as_shell({.words = words, .variables = {}});
+  if (options.signal_before_s == 0 && !options.requeue) return text + command + "\n";
+  if (options.signal_before_s == 0)
+    text += command;
+  else  // Slurm would signal srun's ranks by itself, but none that mpirun has started
+    text += "trap 'again=1; kill -USR1 $!' USR1\n" + command + " &\n"
             "again=1\n"
             "while [ $again = 1 ]; do again=0; wait $!; done";
   text += "\ncode=$?\n";
