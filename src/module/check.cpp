@@ -165,6 +165,7 @@ std::optional<size_t> readable_length(const char* text) {
 }
 
 bool is_code(const void* address) {
+  if (reinterpret_cast<intptr_t>(address) < 0) return false;  // the kernel's half: maps calls all of its vsyscall page executable
   thread_local std::set<const void*> known;  // libraries are never unloaded
   if (known.contains(address)) return true;
   const bool found = find_code(address);

@@ -114,6 +114,7 @@ FUNCTION(endless_array) {
   return 0;
 }
 FUNCTION(function_no_code) { return UNUSED, object(kTVMFFIFunction, result)->function.safe_call = (TVMFFISafeCallType)(uintptr_t)&data_not_code, 0; }
+FUNCTION(function_of_the_kernel) { return UNUSED, object(kTVMFFIFunction, result)->function.safe_call = (TVMFFISafeCallType)(uintptr_t)0xffffffffff600040, 0; }
 FUNCTION(local_char_pointer) { return UNUSED, result->type_index = kTVMFFIRawStr, result->v_c_str = "borrowed", 0; }
 
 FUNCTION(error_not_set) { return UNUSED, -1; }
