@@ -46,11 +46,11 @@ const bool registered = [] {
     if (worker::id() == 0) wait_at(gate);
     if (worker::id() == on) throw std::runtime_error("told to");
   });
-  register_global_func("acknowledge.declines_and_computes", [](int on, int ms) {
+  register_global_func("acknowledge.declines_and_computes", [](int on, const std::string& gate) {
     const Tensor one = Tensor::full<float>({4}, 1);
     if (worker::id() != on) return worker::world().allreduce(one, Tensor::like(one));
     EXPECT_THROW(worker::world().allreduce(one, Tensor::full<float>({3}, 0)), UsageError);
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    wait_at(gate);
   });
   return true;
 }();
@@ -120,11 +120,15 @@ TEST(Acknowledgement, a_time_out_tells_what_has_failed_by_then) {
 
 TEST(Acknowledgement, a_session_that_ends_after_a_consequence_waits_for_who_computes_on) {
   testing::internal::CaptureStderr();
+  const Gate gate;
+  std::thread opens;
   {
     Session s = make_session_of_several();
-    s.get_global_func("acknowledge.declines_and_computes")(1, 3500);
+    s.get_global_func("acknowledge.declines_and_computes")(1, gate.path());
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_worker(0); }), "");
+    opens = std::thread([&] { std::this_thread::sleep_for(std::chrono::milliseconds(3500)); gate.open(); });
   }
+  opens.join();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   Session s = make_session_of_several();
   s.sync_all();
@@ -132,11 +136,11 @@ TEST(Acknowledgement, a_session_that_ends_after_a_consequence_waits_for_who_comp
 
 TEST(Acknowledgement, a_consequence_does_not_wait_for_a_member_that_caught_its_error_and_computes_on) {
   Session s = make_session_of_several();
-  const auto start = std::chrono::steady_clock::now();
-  s.get_global_func("acknowledge.declines_and_computes")(1, 6000);
+  const Gate gate;
+  s.get_global_func("acknowledge.declines_and_computes")(1, gate.path());
   const std::string text = message_of<RemoteError>([&] { s.sync_worker(0); });
   EXPECT_NE(text.find(" has left it after its failure at command 2"), std::string::npos) << text;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
+  gate.open();
   s.sync_all();
   EXPECT_EQ(s.get_global_func("acknowledge.echo")(5).debug_get_from_remote(0), Value(5));
 }

@@ -123,11 +123,9 @@ TEST(Disagreement, a_member_that_leaves_without_joining) {
   if (workers() < 2) return;
   for (int leaver : {0, workers() - 1}) {
     Session s = make_session();
-    const auto start = std::chrono::steady_clock::now();
     s.get_global_func("disagree.leave")(leaver);
     const std::string text = error_of_sync_all(s).what();
     EXPECT_NE(text.find("worker " + std::to_string(leaver) + " left the command without joining"), std::string::npos) << text;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     expect_usable(s);
   }
 }
