@@ -126,40 +126,65 @@ void take(Placement& placement, const Node& node, const Core& core) {
   if (!std::ranges::count(placement.memory, memory)) placement.memory.push_back(memory);
 }
 
-/// Everyone a core of its home, then the rest to those who are no nearer to another, the poorest first.
+/// How many cores of each class each rank gets: all those at its distance, as equal as can be in all, then of each kind, then from its home.
+std::vector<std::vector<size_t>> shares_of(const std::vector<Class>& classes, const std::vector<Home>& homes, const std::vector<std::vector<size_t>>& eligible) {
+  enum Tier : size_t { kTotal, kKind, kAway, kNumber };
+  const size_t n = homes.size();
+  std::map<int, size_t> kinds;
+  int64_t all = 0;
+  for (size_t c = 0; c < classes.size(); ++c) {
+    kinds.try_emplace(classes[c].cores[0].kind, kinds.size());
+    if (!eligible[c].empty()) all += static_cast<int64_t>(classes[c].cores.size());
+  }
+  // source -> class -> rank's cores of a kind -> rank -> sink
+  const size_t source = 0, sink = 1, first_class = 2, first_kind = first_class + classes.size(), first_rank = first_kind + n * kinds.size();
+  std::vector<std::vector<size_t>> share(n, std::vector<size_t>(classes.size()));
+  for (int64_t most = 2 * (all / static_cast<int64_t>(n) + 1);; most *= 2) {  // few ranks get more than twice their part
+    MinCostFlow flow(first_rank + n);
+    std::vector<std::tuple<size_t, size_t, size_t>> gives;  // class, rank, edge
+    for (size_t c = 0; c < classes.size(); ++c) {
+      flow.add_edge(source, first_class + c, static_cast<int64_t>(classes[c].cores.size()));
+      for (const size_t r : eligible[c]) {
+        Cost cost{};
+        cost[kAway] = classes[c].distances != classes[homes[r].in_class].distances;
+        gives.emplace_back(c, r, flow.add_edge(first_class + c, first_kind + r * kinds.size() + kinds.at(classes[c].cores[0].kind), most, cost));
+      }
+    }
+    for (size_t r = 0; r < n; ++r) {
+      for (size_t k = 0; k < kinds.size(); ++k) add_even_edges(flow, first_kind + r * kinds.size() + k, first_rank + r, most, kKind);
+      for (int64_t k = 1; k <= most; ++k) {
+        Cost cost{};
+        cost[kTotal] = 2 * k - 1;
+        cost[kNumber] = static_cast<int64_t>(r);
+        flow.add_edge(first_rank + r, sink, 1, cost);
+      }
+    }
+    if (flow.send(source, sink, all) < all) continue;
+    for (const auto& [c, r, edge] : gives) share[r][c] = static_cast<size_t>(flow.flow(edge));
+    return share;
+  }
+}
+
+/// Cores for those who have a home; classes with more ranks than cores are shared by all who live there.
 void share_cores(const Node& node, const std::vector<Class>& classes, const std::vector<Home>& homes, std::vector<Placement>& placements) {
   const size_t n = homes.size();
   const auto distance_of = [&](size_t rank, size_t c) { return homes[rank].gpu < 0 ? 0 : classes[c].distances[static_cast<size_t>(homes[rank].gpu)]; };
   std::vector<std::vector<size_t>> at_home(classes.size()), eligible(classes.size());
+  for (size_t r = 0; r < n; ++r) at_home[homes[r].in_class].push_back(r);
+  const auto is_crowded = [&](size_t c) { return at_home[c].size() > classes[c].cores.size(); };
   for (size_t r = 0; r < n; ++r) {
-    at_home[homes[r].in_class].push_back(r);
     placements[r].gpu = homes[r].gpu;
     placements[r].distance = distance_of(r, homes[r].in_class);
-    for (size_t c = 0; c < classes.size(); ++c)
-      if (distance_of(r, c) == placements[r].distance) eligible[c].push_back(r);
-  }
-  std::vector<std::vector<size_t>> share(n, std::vector<size_t>(classes.size()));
-  std::vector<size_t> total(n), order(classes.size());
-  for (size_t r = 0; r < n; ++r) share[r][homes[r].in_class] = total[r] = 1;
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t c) { return eligible[c].size(); });
-  for (const size_t c : order) {
-    if (eligible[c].empty()) continue;
-    for (size_t left = classes[c].cores.size() - std::min(classes[c].cores.size(), at_home[c].size()); left > 0; --left) {
-      const size_t poorest = *std::ranges::min_element(eligible[c], {}, [&](size_t r) { return std::tuple(total[r], share[r][c], r); });
-      ++share[poorest][c], ++total[poorest];
+    placements[r].shares_cores = is_crowded(homes[r].in_class);
+    for (size_t c = 0; c < classes.size(); ++c) {
+      if (placements[r].shares_cores && c == homes[r].in_class)
+        for (const Core& core : classes[c].cores) take(placements[r], node, core);
+      if (!placements[r].shares_cores && !is_crowded(c) && distance_of(r, c) == placements[r].distance) eligible[c].push_back(r);
     }
   }
+  const auto share = shares_of(classes, homes, eligible);
   for (size_t c = 0; c < classes.size(); ++c) {
-    const auto& cores = classes[c].cores;
-    if (at_home[c].size() > cores.size()) {
-      for (const size_t r : at_home[c]) {
-        for (const Core& core : cores) take(placements[r], node, core);
-        placements[r].shares_cores = true;
-      }
-      continue;
-    }
-    auto core = cores.begin();
+    auto core = classes[c].cores.begin();
     for (const size_t r : eligible[c])
       for (size_t k = 0; k < share[r][c]; ++k) take(placements[r], node, *core++);
   }

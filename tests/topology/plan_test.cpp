@@ -34,6 +34,47 @@ std::vector<int> loads_of(const Node& node, const std::vector<Placement>& placem
   return loads;
 }
 
+std::vector<const Core*> cores_of(const Node& node, const Placement& p) {
+  std::vector<const Core*> cores;
+  for (const Core& core : node.cores)
+    if (intersect(core.cpus, p.cpus)) cores.push_back(&core);
+  return cores;
+}
+
+/// The memory of its cores, and a card that no other is better than: more of the GPU's bridges, or as many and nearer to the cores.
+void expect_near(const Node& node, const Placement& p) {
+  std::set<int> memory;
+  for (const Core* core : cores_of(node, p)) memory.insert(node.numa[static_cast<size_t>(core->numa)].os_index);
+  EXPECT_EQ(p.memory, std::vector<int>(memory.begin(), memory.end()));
+  const auto price = [&](const Device& nic) {
+    std::ptrdiff_t shared = 0;
+    if (p.gpu >= 0) {
+      const auto &a = nic.bridges, &b = node.gpus[static_cast<size_t>(p.gpu)].bridges;
+      shared = std::ranges::mismatch(a, b).in1 - a.begin();
+    }
+    int nearest = INT32_MAX;
+    for (const Core* core : cores_of(node, p)) nearest = std::min(nearest, distance(node, *core, nic));
+    return std::pair(-shared, nearest);
+  };
+  for (const Device& nic : node.nics) EXPECT_LE(price(node.nics[static_cast<size_t>(p.nic)]), price(nic)) << "card " << nic.name << " is nearer than " << p.nic;
+}
+
+/// Nobody has two cores more than another to whom one of them could be handed, by way of others or not.
+void expect_even(const Node& node, const std::vector<Placement>& placements) {
+  if (std::ranges::any_of(placements, &Placement::shares_cores)) return;
+  const size_t n = placements.size();
+  const auto takes = [&](size_t rank, const Core& core) { return placements[rank].gpu < 0 || distance(node, core, node.gpus[static_cast<size_t>(placements[rank].gpu)]) == placements[rank].distance; };
+  for (size_t from = 0; from < n; ++from) {
+    std::vector<size_t> reached{from};
+    for (size_t i = 0; i < reached.size(); ++i)
+      for (const Core* core : cores_of(node, placements[reached[i]]))
+        for (size_t to = 0; to < n; ++to)
+          if (takes(to, *core) && !std::ranges::count(reached, to)) reached.push_back(to);
+    const size_t mine = cores_of(node, placements[from]).size();
+    for (const size_t to : reached) EXPECT_LE(mine, cores_of(node, placements[to]).size() + 1) << "rank " << from << " could hand a core on to rank " << to;
+  }
+}
+
 void expect_sound(const Node& node, const std::vector<Placement>& placements) {
   ASSERT_FALSE(placements.empty());
   const IndexSet all = cpus_of(node);
@@ -43,8 +84,8 @@ void expect_sound(const Node& node, const std::vector<Placement>& placements) {
     EXPECT_FALSE(p.cpus.empty());
     EXPECT_EQ(p.cpus & all, p.cpus) << "CPUs that the node has not";
     EXPECT_EQ(p.gpu >= 0, !node.gpus.empty()) << "every rank gets a GPU if there is one";
-    EXPECT_FALSE(p.memory.empty());
     EXPECT_EQ(p.nic >= 0, !node.nics.empty());
+    expect_near(node, p);
     for (const Core& core : node.cores) {
       if (!intersect(core.cpus, p.cpus)) continue;
       EXPECT_EQ(core.cpus & p.cpus, core.cpus) << "a part of a core";
@@ -144,6 +185,7 @@ TEST_P(OnMachine, they_are_sound) {
   for (const int n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, cores / 2, cores, cores + 1, 2 * cores + 1}) {
     SCOPED_TRACE(fmt::format("{} ranks", n));
     expect_sound(node, plan(node, n));
+    expect_even(node, plan(node, n));
     const auto by_cores = plan(node, n, Policy::kCores);
     std::vector<size_t> sizes;
     for (const Placement& p : by_cores) sizes.push_back(p.cpus.size());
@@ -172,7 +214,10 @@ MadeMachine random_machine(std::mt19937& random, int most_cores) {
   MadeMachine m{.name = "random", .packages = between(1, 2), .numa_per_package = between(1, 3), .cores_per_numa = between(1, most_cores), .threads = between(1, 2)};
   const int numas = m.packages * m.numa_per_package;
   const int gpus = between(0, 5);
-  for (int g = 0; g < gpus; ++g) m.devices.push_back({between(-1, numas - 1), fmt::format("0000:{:02x}:00.0", 8 + g), {fmt::format("cuda{}", g)}});
+  const bool has_libraries = between(0, 3) > 0;  // else only PCI tells of GPUs
+  for (int g = 0; g < gpus; ++g) m.devices.push_back({between(-1, numas - 1), fmt::format("0000:{:02x}:00.0", 8 + g), has_libraries ? std::vector{fmt::format("cuda{}", g)} : std::vector<std::string>()});
+  for (int c = between(0, 3); c > 0; --c) m.devices.push_back({between(-1, numas - 1), fmt::format("0000:{:02x}:00.0", 64 + c), {fmt::format("mlx5_{}", c)}, "0207 [15b3:101b] [15b3:0007] 00"});
+  if (between(0, 3) == 0) m.memory_without_cpus = {numas + between(0, 2)};
   if (between(0, 1)) {
     m.latencies.assign(static_cast<size_t>(numas * numas), 10);
     for (int a = 0; a < numas; ++a)
@@ -193,6 +238,7 @@ TEST(Plan, is_sound_on_random_machines) {
     SCOPED_TRACE(fmt::format("machine {}, {} ranks\n{}", i, ranks, to_xml(machine)));
     const auto placements = plan(node, ranks);
     expect_sound(node, placements);
+    expect_even(node, placements);
     const Node other = node_of(shuffled(machine, random));
     EXPECT_EQ(in_short(node, placements), in_short(other, plan(other, ranks)));
     if (ranks <= static_cast<int>(node.cores.size())) expect_each_kind_is_shared(node, plan(node, ranks, Policy::kCores));
@@ -238,11 +284,22 @@ TEST(Plan, is_sound_on_saved_machines) {  // TUTTI_TOPOLOGY_DIR: a folder with r
     }
     for (int n = 1; n <= std::max<int>(2 * static_cast<int>(node.gpus.size()), 8); ++n) {
       expect_sound(node, plan(node, n));
+      expect_even(node, plan(node, n));
+      if (n <= static_cast<int>(node.cores.size())) expect_each_kind_is_shared(node, plan(node, n, Policy::kCores));
       if (node.gpus.empty() || n > 4 || n > static_cast<int>(node.cores.size())) continue;  // brute force gives each rank a core of its own
       EXPECT_EQ(total_distance(plan(node, n)), least_total_distance(node, n));
     }
   }
   EXPECT_GT(machines, 0);
+}
+
+TEST(Plan, cores_are_shared_out_evenly_and_from_one_numa_node_each) {
+  MadeMachine machine{.name = "half-known", .packages = 1, .numa_per_package = 2, .cores_per_numa = 8};  // of two GPUs the bus does not tell where they are
+  for (int g = 0; g < 4; ++g) machine.devices.push_back({g < 2 ? g : -1, fmt::format("0000:{:02x}:00.0", 8 + g), {fmt::format("cuda{}", g)}});
+  for (const Placement& p : plan(node_of(machine), 4)) {
+    EXPECT_EQ(p.cpus.size(), 4U);
+    EXPECT_EQ(p.memory.size(), 1U);
+  }
 }
 
 TEST(Plan, ranks_that_see_different_gpus_get_theirs) {
