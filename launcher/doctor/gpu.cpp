@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 
+#include "core/by_name.h"
 #include "doctor/checks.h"
 #include "run/process.h"
 #include "tutti/error.h"
@@ -36,14 +37,10 @@ Driver ask_driver() {
   unsetenv("CUDA_VISIBLE_DEVICES");
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return {};
-  const auto call = [&]<class... A>(const char* name, A... arguments) {
-    auto* function = reinterpret_cast<int (*)(A...)>(dlsym(library, name));
-    return function ? function(arguments...) : -1;
-  };
   Driver driver{.is_there = 1};
-  driver.init = call("cuInit", 0U);
-  call("cuDriverGetVersion", &driver.version);
-  if (driver.init == 0) call("cuDeviceGetCount", &driver.devices);
+  driver.init = call_by_name(library, "cuInit", 0U);
+  call_by_name(library, "cuDriverGetVersion", &driver.version);
+  if (driver.init == 0) call_by_name(library, "cuDeviceGetCount", &driver.devices);
   return driver;
 }
 

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -155,13 +157,43 @@ std::string as_driver_names_it(std::string_view key, const std::string& uuid) {
   return key == "AMDUUID" && !uuid.empty() && !uuid.starts_with("GPU-") ? fmt::format("GPU-{:0>16}", uuid) : uuid;
 }
 
-/// One GPU has a device of each library; a GPU in parts (CPX) has several of one.
-void add_gpus_of(hwloc_topology_t topology, hwloc_obj_t pci, Node& node) {
-  std::map<std::string, std::vector<hwloc_obj_t>> by_library;
-  for_each_os_device(pci, [&](hwloc_obj_t device) {
-    if (const auto library = library_of(device); !library.empty()) by_library[library].push_back(device);
-  });
-  if (by_library.empty()) return;
+using ByLibrary = std::map<std::string, std::vector<hwloc_obj_t>>;
+
+int number_in(hwloc_obj_t os_device, const std::string& library) { return static_cast<int>(std::strtol(os_device->name + library.size(), nullptr, 10)); }
+
+bool is_below(hwloc_obj_t object, hwloc_obj_t above) {
+  while (object && object != above) object = object->parent;
+  return object != nullptr;
+}
+
+/// One GPU has a device of each library; a GPU in parts (CPX) has several of one. ROCm tells a PCI function of their own for parts but the first, which the bus
+/// has not: hwloc before 2.12 leaves these at the bridge. Drivers number parts one after another, so they are of the GPU with the next lower number.
+std::map<hwloc_obj_t, ByLibrary> gpu_devices(hwloc_topology_t topology) {
+  std::map<hwloc_obj_t, ByLibrary> all;
+  std::vector<hwloc_obj_t> strays;
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_osdev(topology, device));) {
+    const auto library = library_of(device);
+    if (library.empty()) continue;
+    if (device->parent->type == HWLOC_OBJ_PCI_DEVICE) all[device->parent][library].push_back(device);
+    else strays.push_back(device);
+  }
+  for (hwloc_obj_t stray : strays) {
+    const auto library = library_of(stray);
+    std::vector<hwloc_obj_t>* owner = nullptr;
+    for (auto& [pci, by_library] : all) {
+      const auto found = by_library.find(library);
+      if (found == by_library.end() || !is_below(pci, stray->parent)) continue;
+      const int number = number_in(found->second[0], library);
+      if (number < number_in(stray, library) && (!owner || number > number_in((*owner)[0], library))) owner = &found->second;
+    }
+    if (owner) owner->push_back(stray);
+  }
+  for (auto& [pci, by_library] : all)
+    for (auto& [library, devices] : by_library) std::ranges::sort(devices, {}, [&library](hwloc_obj_t device) { return number_in(device, library); });
+  return all;
+}
+
+void add_gpus_of(hwloc_topology_t topology, hwloc_obj_t pci, const ByLibrary& by_library, Node& node) {
   const auto& parts = std::ranges::max_element(by_library, {}, [](const auto& entry) { return entry.second.size(); })->second;
   for (size_t i = 0; i < parts.size(); ++i) {
     Device gpu = device_at(topology, pci, parts[i]->name, info(parts[i], "GPUModel"));
@@ -185,10 +217,14 @@ bool looks_like_gpu(hwloc_obj_t device) {
 }
 
 void add_devices(hwloc_topology_t topology, Node& node) {
-  std::vector<Device> guessed;
+  const auto sure = gpu_devices(topology);
   for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology, pci));) {
-    add_gpus_of(topology, pci, node);
-    if (looks_like_gpu(pci)) guessed.push_back(device_at(topology, pci, pci_id(pci), info(pci, "PCIDevice")));
+    if (const auto found = sure.find(pci); found != sure.end()) {
+      add_gpus_of(topology, pci, found->second, node);
+    } else if (looks_like_gpu(pci)) {
+      node.gpus.push_back(device_at(topology, pci, pci_id(pci), info(pci, "PCIDevice")));
+      node.gpus.back().is_guessed = true;
+    }
     std::string fabric;
     for_each_os_device(pci, [&](hwloc_obj_t device) {
       const std::string name = device->name ? device->name : "";
@@ -196,8 +232,6 @@ void add_devices(hwloc_topology_t topology, Node& node) {
     });
     if (!fabric.empty()) node.nics.push_back(device_at(topology, pci, fabric, info(pci, "PCIDevice")));
   }
-  for (Device& gpu : guessed) gpu.is_guessed = true;
-  if (node.gpus.empty()) node.gpus = std::move(guessed);
   const auto place = [](const Device& device) { return std::pair(device.pci, std::pair(device.name.size(), device.name)); };  // rsmi2 before rsmi10
   std::ranges::sort(node.gpus, {}, place);
   std::ranges::sort(node.nics, {}, place);
@@ -234,11 +268,13 @@ Node parse_topology(const std::string& xml) {
       hwloc_topology_load(topology.get()) != 0)
     throw UsageError("no topology of hwloc's: expected XML as `lstopo FILE.xml` writes it");
   Node node = describe(topology.get());
+  ask_drivers(node, std::nullopt, "/nowhere");  // this kernel knows nothing of them
   if (node.cores.empty()) throw UsageError("a topology without a core that may be used");
   return node;
 }
 
 Node read_topology(const std::string& file) {
+  if (std::filesystem::is_directory(file)) throw UsageError(fmt::format("{}: {}", file, std::strerror(EISDIR)));
   std::ifstream in(file, std::ios::binary);
   const std::string xml((std::istreambuf_iterator<char>(in)), {});
   if (!in) throw UsageError(fmt::format("{}: {}", file, std::strerror(errno ? errno : EIO)));

@@ -1,5 +1,6 @@
 #include "topology/driver.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+
+#include "core/by_name.h"
 
 namespace tutti::topology {
 namespace {
@@ -69,6 +72,28 @@ void ask_drivers(Node& node, const std::optional<std::vector<DriverGpu>>& nvidia
     if (is_idle) node.idle_gpus.push_back(gpu);
     return is_idle || is_one_sure;
   });
+}
+
+std::vector<std::pair<std::string, std::string>> wholes_of_parts(const std::vector<std::string>& uuids) {
+  std::vector<std::pair<std::string, std::string>> known;
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return known;
+  const auto call = [library](const char* name, auto... arguments) { return call_by_name(library, name, arguments...) == 0; };
+  struct PciInfo {  // nvmlPciInfo_t
+    char legacy_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char id[32];
+  };
+  using Handle = void*;  // nvmlDevice_t
+  if (!call("nvmlInit_v2")) return known;
+  for (const std::string& uuid : uuids) {
+    Handle part = nullptr, whole = nullptr;
+    PciInfo info{};
+    if (call("nvmlDeviceGetHandleByUUID", uuid.c_str(), &part) && call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part, &whole) && call("nvmlDeviceGetPciInfo_v3", whole, &info))
+      known.emplace_back(uuid, fmt::format("{:04x}:{:02x}:{:02x}.0", info.domain, info.bus, info.device));
+  }
+  call("nvmlShutdown");
+  return known;  // the library stays: hwloc may have it, too
 }
 
 const std::optional<std::vector<DriverGpu>>& driver_gpus() {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "topology/node.h"
@@ -24,5 +25,8 @@ const std::optional<std::vector<DriverGpu>>& driver_gpus();  ///< of this machin
 /// Confirms what hwloc has guessed from the bus, and adds UUIDs. Guesses are idle where no driver that computes has them (nouveau, vfio-pci for a virtual
 /// machine, none), and go where others are sure (a processor's graphics beside them).
 void ask_drivers(Node& node, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root);
+
+/// Parts of GPUs (MIG, by their own UUIDs) and the PCI ids of those that they are of, as NVIDIA's management library (libnvidia-ml) says; those that it knows.
+std::vector<std::pair<std::string, std::string>> wholes_of_parts(const std::vector<std::string>& uuids);
 
 }  // namespace tutti::topology

@@ -57,8 +57,12 @@ std::optional<int> tasks_on_node(const std::string& text, int node) {
 constexpr std::string_view kMigPart = "MIG-";
 bool is_part(const Device& gpu) { return gpu.uuid.starts_with(kMigPart); }
 
-/// "MIG-GPU-<UUID of the GPU>/1/0" tells whose part it is, "MIG-<UUID of its own>" only where there is one GPU.
-std::optional<int> whole_of_part(std::string_view part, const Node& node, const std::vector<int>& candidates) {
+/// "MIG-GPU-<UUID of the GPU>/1/0" tells whose part it is; of "MIG-<UUID of its own>" the driver does (kWholes), or there is but one GPU.
+std::optional<int> whole_of_part(const Environment& environment, std::string_view part, const Node& node, const std::vector<int>& candidates) {
+  for (const std::string& known : split(environment(kWholes).value_or("")))
+    if (const size_t equals = known.find('='); equals != std::string::npos && known.substr(0, equals) == part)
+      for (const int candidate : candidates)
+        if (node.gpus[static_cast<size_t>(candidate)].pci == known.substr(equals + 1)) return candidate;
   part.remove_prefix(kMigPart.size());
   const std::string_view gpu = part.substr(0, part.find('/'));
   if (gpu.starts_with("GPU-"))
@@ -68,7 +72,7 @@ std::optional<int> whole_of_part(std::string_view part, const Node& node, const 
 }
 
 /// Of `candidates`, those that the variable's value leaves.
-std::vector<int> choose(const std::string& name, const std::string& value, const Node& node, const std::vector<int>& candidates, std::vector<std::string>& notes) {
+std::vector<int> choose(const Environment& environment, const std::string& name, const std::string& value, const Node& node, const std::vector<int>& candidates, std::vector<std::string>& notes) {
   std::vector<int> chosen;
   for (const std::string& entry : split(value)) {
     std::optional<int> found;
@@ -76,7 +80,7 @@ std::vector<int> choose(const std::string& name, const std::string& value, const
       if (*index >= 0 && static_cast<size_t>(*index) < candidates.size()) found = candidates[static_cast<size_t>(*index)];
     } else if (entry.starts_with(kMigPart)) {
       const auto part = std::ranges::find(node.gpus, entry, &Device::uuid);
-      found = part != node.gpus.end() ? std::optional(static_cast<int>(part - node.gpus.begin())) : whole_of_part(entry, node, candidates);
+      found = part != node.gpus.end() ? std::optional(static_cast<int>(part - node.gpus.begin())) : whole_of_part(environment, entry, node, candidates);
       if (!found) notes.push_back(fmt::format("{}: '{}' does not tell which GPU it is a part of; nothing is placed beside it", name, entry));
     } else if (!entry.empty()) {
       for (const int gpu : candidates)
@@ -101,6 +105,17 @@ std::vector<int> numbered(const Environment& environment, const Node& node, cons
   return positions;
 }
 
+/// Of the parts that CUDA_VISIBLE_DEVICES names.
+std::optional<std::string> wholes() {
+  std::vector<std::string> parts;
+  for (const std::string& entry : split(env_string("CUDA_VISIBLE_DEVICES").value_or("")))
+    if (entry.starts_with(kMigPart) && !entry.starts_with("MIG-GPU-")) parts.push_back(entry);
+  if (parts.empty()) return std::nullopt;
+  std::string text;
+  for (const auto& [part, pci] : wholes_of_parts(parts)) text += (text.empty() ? "" : ",") + part + "=" + pci;
+  return text;
+}
+
 std::optional<std::string> reachable_gpus() {
   if (env_string("TUTTI_TOPOLOGY")) return std::nullopt;  // another machine's
   const auto& known = driver_gpus();
@@ -115,6 +130,7 @@ std::optional<std::string> reachable_gpus() {
 
 std::optional<std::string> this_process(const char* name) {
   if (name == std::string_view(kReachableGpus)) return reachable_gpus();
+  if (name == std::string_view(kWholes)) return wholes();
   const char* value = std::getenv(name);
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
@@ -145,12 +161,20 @@ BoundBy bound_by(const Environment& environment, const Node& node, const IndexSe
 
 std::vector<int> visible_gpus(const Environment& environment, const Node& node, std::vector<std::string>& notes) {
   const auto is_nvidia = [](const Device& gpu) { return gpu.vendor == "nvidia"; };
-  std::vector<int> nvidia = numbered(environment, node, is_nvidia), others = numbered(environment, node, std::not_fn(is_nvidia));
-  if (const auto value = environment("CUDA_VISIBLE_DEVICES")) nvidia = choose("CUDA_VISIBLE_DEVICES", *value, node, nvidia, notes);
-  for (const char* name : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})  // the second counts what the first has left
-    if (const auto value = environment(name)) others = choose(name, *value, node, others, notes);
+  const auto is_intel = [](const Device& gpu) { return gpu.vendor == "intel"; };
+  const auto is_other = [&](const Device& gpu) { return !is_nvidia(gpu) && !is_intel(gpu); };
+  std::vector<int> nvidia = numbered(environment, node, is_nvidia), others = numbered(environment, node, is_other);
+  const std::vector<int> intel = numbered(environment, node, is_intel);
+  if (const auto value = environment("CUDA_VISIBLE_DEVICES")) nvidia = choose(environment, "CUDA_VISIBLE_DEVICES", *value, node, nvidia, notes);
+  if (const auto value = environment("ROCR_VISIBLE_DEVICES")) others = choose(environment, "ROCR_VISIBLE_DEVICES", *value, node, others, notes);
+  // HIP counts what that has left, and takes CUDA's variable where its own says nothing
+  const bool is_hip = !environment("HIP_VISIBLE_DEVICES").value_or("").empty();
+  const char* name = is_hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
+  std::vector<std::string> not_told;  // it may be NVIDIA's alone
+  if (const auto value = environment(name); value && !value->empty() && !others.empty()) others = choose(environment, name, *value, node, others, is_hip || nvidia.empty() ? notes : not_told);
   std::vector<int> visible = nvidia;
   visible.insert(visible.end(), others.begin(), others.end());
+  visible.insert(visible.end(), intel.begin(), intel.end());
   return visible;
 }
 
@@ -158,13 +182,14 @@ void add_parts(const Environment& environment, Node& node) {
   const auto wholes = numbered(environment, node, [](const Device& gpu) { return gpu.vendor == "nvidia"; });
   for (const std::string& entry : split(environment("CUDA_VISIBLE_DEVICES").value_or(""))) {
     if (!entry.starts_with(kMigPart) || std::ranges::count(node.gpus, entry, &Device::uuid)) continue;
-    const auto whole = whole_of_part(entry, node, wholes);
+    const auto whole = whole_of_part(environment, entry, node, wholes);
     if (!whole) continue;
     Device part = node.gpus[static_cast<size_t>(*whole)];
     part.name += " " + entry;
     part.uuid = entry;
     node.gpus.push_back(std::move(part));
   }
+  std::ranges::stable_sort(node.gpus, {}, [](const Device& gpu) { return is_part(gpu) ? gpu.pci + gpu.uuid : ""; });  // parts last, in no order of the variable's
 }
 
 std::vector<std::pair<std::string, std::string>> first_gpu(const Environment& environment, const Node& node, int gpu) {

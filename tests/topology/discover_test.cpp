@@ -48,6 +48,21 @@ TEST(Discover, parts_of_a_gpu_are_devices) {
   EXPECT_EQ(node.gpus[10].name, "rsmi10") << "parts in the order of their numbers";
 }
 
+TEST(Discover, parts_that_hwloc_leaves_at_the_bridge_are_of_the_gpu_before_them) {  // hwloc before 2.12 with ROCm
+  for (MadeMachine whole : known_machines()) {
+    if (whole.name != "mi300a-cpx" && whole.name != "mi300a-tpx") continue;
+    const Node expected = parse_topology(to_xml(whole));
+    for (MadeDevice& device : whole.devices) device.beside.assign(device.os_devices.begin() + 1, device.os_devices.end()), device.os_devices.resize(1);
+    const Node node = parse_topology(to_xml(whole));
+    ASSERT_EQ(node.gpus.size(), expected.gpus.size());
+    for (size_t g = 0; g < node.gpus.size(); ++g) {
+      EXPECT_EQ(node.gpus[g].name, expected.gpus[g].name);
+      EXPECT_EQ(node.gpus[g].pci, expected.gpus[g].pci);
+      EXPECT_EQ(node.gpus[g].near, expected.gpus[g].near);
+    }
+  }
+}
+
 TEST(Discover, leaves_out_memory_without_cpus_and_cpus_that_are_forbidden) {
   EXPECT_EQ(machine("power-smt4").numa.size(), 2U);
   EXPECT_EQ(to_string(machine("power-smt4").cores[1].cpus), "4-7");

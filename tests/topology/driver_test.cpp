@@ -76,6 +76,10 @@ TEST(Driver, guesses_go_where_others_are_sure_and_where_none_can_compute) {
   };
   const std::vector<DriverGpu> nvidia{{"0000:41:00.0", "GPU-1", true}};
   EXPECT_EQ(left({guess("0000:41:00.0", "nvidia"), guess("0000:c6:00.0", "amd")}, nvidia), "0000:41:00.0 GPU-1") << "a processor's graphics";
+  Device sure = guess("0000:41:00.0", "nvidia");
+  sure.is_guessed = false;  // by hwloc's nvml, which sees what this process's control group leaves
+  EXPECT_EQ(left({sure, guess("0000:c1:00.0", "nvidia"), guess("0000:c6:00.0", "amd")}, std::vector<DriverGpu>{{"0000:41:00.0", "GPU-1", true}, {"0000:c1:00.0", "GPU-2", false}}), "0000:41:00.0 GPU-10000:c1:00.0 GPU-2")
+      << "one rank's GPU is not the node's";
   EXPECT_EQ(left({guess("0000:c6:00.0", "amd")}, std::nullopt), "0000:c6:00.0? ") << "a kernel that does not show it";
   const std::string devices = root.path + "/sys/bus/pci/devices/";
   for (const auto& [pci, driver] : {std::pair("0000:01:00.0", "nouveau"), {"0000:02:00.0", "amdgpu"}, {"0000:03:00.0", "vfio-pci"}, {"0000:04:00.0", ""}}) {

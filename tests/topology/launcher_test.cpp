@@ -94,6 +94,8 @@ TEST(Launcher, parts_of_a_gpu) {
   Node one = node;
   one.gpus.resize(1);
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "MIG-41b35146-a5f6"}}), one, notes), (std::vector{0}));
+  const auto told = with({{"CUDA_VISIBLE_DEVICES", "MIG-41b35146-a5f6,MIG-7"}, {kWholes, "MIG-7=" + node.gpus[1].pci + ",MIG-41b35146-a5f6=" + node.gpus[4].pci}});
+  EXPECT_EQ(visible_gpus(told, node, notes), (std::vector{4, 1})) << "the driver knows";
 }
 
 TEST(Launcher, each_rank_gets_a_part) {
@@ -102,10 +104,13 @@ TEST(Launcher, each_rank_gets_a_part) {
   add_parts(environment, node);
   add_parts(environment, node);
   std::vector<std::string> notes;
-  EXPECT_EQ(visible_gpus(environment, node, notes), (std::vector{8, 9, 10})) << "devices of their own, once";
+  EXPECT_EQ(visible_gpus(environment, node, notes), (std::vector{9, 10, 8})) << "devices of their own, once; by GPU, whatever the variable's order";
   EXPECT_EQ(visible_gpus(with({}), node, notes).size(), 8U) << "numbers count whole ones";
-  EXPECT_EQ(first_gpu(environment, node, 9)[0].second, "MIG-GPU-c123/2/0,MIG-GPU-c123/1/0,MIG-GPU-a123/1/0");
+  EXPECT_EQ(first_gpu(environment, node, 10)[0].second, "MIG-GPU-c123/2/0,MIG-GPU-c123/1/0,MIG-GPU-a123/1/0");
   EXPECT_EQ(node.gpus[9].pci, node.gpus[2].pci);
+  Node other = dgx();
+  add_parts(with({{"CUDA_VISIBLE_DEVICES", "MIG-GPU-a123/1/0,MIG-GPU-c123/2/0,MIG-GPU-c123/1/0"}}), other);
+  for (size_t g = 8; g < 11; ++g) EXPECT_EQ(other.gpus[g].uuid, node.gpus[g].uuid);
   std::vector<int> gpus;
   for (const Placement& p : plan(node, std::vector<Limits>(3, {{}, {8, 9, 10}}))) gpus.push_back(p.gpu);
   std::ranges::sort(gpus);
@@ -129,6 +134,10 @@ TEST(Launcher, rocm_has_two_variables) {
   std::vector<std::string> notes;
   EXPECT_EQ(visible_gpus(with({{"ROCR_VISIBLE_DEVICES", "4,5,6"}, {"HIP_VISIBLE_DEVICES", "2,0"}}), node, notes), (std::vector{6, 4}));
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}), node, notes).size(), 8U);
+  EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "4,1"}}), node, notes), (std::vector{4, 1})) << "HIP takes CUDA's";
+  EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "4"}, {"HIP_VISIBLE_DEVICES", ""}}), node, notes), (std::vector{4}));
+  EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "4"}, {"HIP_VISIBLE_DEVICES", "2"}}), node, notes), (std::vector{2}));
+  EXPECT_EQ(first_gpu(with({{"CUDA_VISIBLE_DEVICES", "4"}}), node, 4)[0].second.substr(0, 1), "4");
   const auto named = first_gpu(with({{"ROCR_VISIBLE_DEVICES", "6,4"}}), node, 4);
   EXPECT_EQ(named[0], (std::pair<std::string, std::string>("ROCR_VISIBLE_DEVICES", "4,6")));
   EXPECT_EQ(named[1], (std::pair<std::string, std::string>("HIP_VISIBLE_DEVICES", "0,1"))) << "HIP counts what ROCR has left";

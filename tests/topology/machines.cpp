@@ -91,7 +91,9 @@ class Writer {
         const int type = name.starts_with("mlx") ? 3 : name.starts_with("cuda") ? 5 : 1;
         out("<object type=\"OSDev\" gp_index=\"{}\" name=\"{}\" osdev_type=\"{}\"/>", ++id_, name, type);
       }
-      out("</object></object>");
+      out("</object>");
+      for (const std::string& name : device.beside) out("<object type=\"OSDev\" gp_index=\"{}\" name=\"{}\" osdev_type=\"1\"/>", ++id_, name);
+      out("</object>");
     }
   }
   void write_latencies(int numas) {

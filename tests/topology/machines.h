@@ -11,6 +11,7 @@ struct MadeDevice {
   std::string pci;                      ///< "0000:41:00.0"
   std::vector<std::string> os_devices;  ///< none: PCI alone says that it is a GPU
   std::string pci_type = "0302 [10de:2330] [10de:16c1] a1";
+  std::vector<std::string> beside = {};  ///< OS devices at its bridge, as hwloc before 2.12 has parts of AMD's GPUs
 };
 
 struct MadeMachine {

@@ -1,0 +1,15 @@
+// Functions of libraries that may not be there.
+#pragma once
+
+#include <dlfcn.h>
+
+namespace tutti {
+
+/// Calls a function of `library` (of dlopen) that returns a status, mostly 0 for success; -1: there is none of this name.
+template <class... A>
+int call_by_name(void* library, const char* name, A... arguments) {
+  auto* function = reinterpret_cast<int (*)(A...)>(dlsym(library, name));
+  return function ? function(arguments...) : -1;
+}
+
+}  // namespace tutti
