@@ -14,11 +14,13 @@
 
 #include "commands.h"
 #include "core/env.h"
+#include "current_device.h"
 #include "meet.h"
 #include "run/process.h"
 #include "topology/assign.h"
 #include "topology/discover.h"
 #include "topology/launcher.h"
+#include "topology_file.h"
 #include "tutti/error.h"
 
 namespace {
@@ -28,9 +30,13 @@ using namespace tutti::topology;
 
 struct Options {
   std::optional<Policy> policy;  // --bind
-  bool keep_devices = false;
+  bool keep_devices = false, json = false;
   std::vector<std::string> program;
 };
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+constexpr const char* kDevicesAreSet = "TUTTI_DEVICES_ARE_SET";  // from bind to verify: "1": the rank's GPU is device 0
 
 std::string packed(const Self& self) { return nlohmann::json{{"cpus", to_string(self.cpus)}, {"variables", self.variables}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
 Self unpacked(const std::string& text) {
@@ -48,7 +54,7 @@ std::string name_of_step() {
 
 /// This rank's place, by a plan that all ranks of the node come to: each has told what it sees.
 struct Place {
-  Node node = discover();
+  Node node = discovered();
   LocalRank local = local_rank(this_process);
   Self mine = self();
   Assignment assigned;
@@ -68,6 +74,10 @@ struct Place {
   Placement placement() const { return {.cpus = assigned.cpus, .memory = assigned.is_bound ? assigned.memory : std::vector<int>()}; }
 
  private:
+  static Node discovered() {
+    launcher::check_topology_file(env_string("TUTTI_TOPOLOGY").value_or(""));
+    return discover();
+  }
   /// Only GPUs make a difference: without them nobody needs to know what the others have.
   const std::vector<Self>& all_selves(const char* command) {
     selves_.assign(static_cast<size_t>(local.ranks), mine);
@@ -109,25 +119,46 @@ int bind_and_run(const Options& options) {
   else if (const std::string problem = topology::bind(place.placement()); !problem.empty()) place.say(problem);
   if (place.assigned.is_bound) setenv("TUTTI_BOUND", "1", 1);  // tutti verify and sessions know whose it is
   setenv("TUTTI_BIND", binding == Binding::kCores ? "cores" : "gpu", options.policy ? 1 : 0);  // and make the same of it
-  if (!options.keep_devices)
-    for (const auto& [name, value] : first_gpu(this_process, place.node, place.gpu)) setenv(name.c_str(), value.c_str(), 1);
+  const auto devices = options.keep_devices ? Variables() : first_gpu(this_process, place.node, place.gpu);
+  for (const auto& [name, value] : devices) setenv(name.c_str(), value.c_str(), 1);
+  setenv(kDevicesAreSet, devices.empty() ? "0" : "1", 1);
   if (place.gpu >= 0) setenv("TUTTI_GPU", place.assigned.gpu_pci.c_str(), 1);
   if (!place.assigned.nic.empty()) setenv("TUTTI_NIC", place.assigned.nic.c_str(), 1);
   return launcher::become(options.program);
 }
 
+/// PCI id of the GPU that programs take here unless they choose, as its driver says, or, without one, the variables that hide GPUs.
+std::string device_here(const Node& node, const std::string& vendor) {
+  if (const auto told = env_string("TUTTI_TOPOLOGY") ? std::nullopt : launcher::current_device(vendor)) return *told;
+  std::vector<std::string> ignored;
+  for (const int gpu : visible_gpus(this_process, node, ignored))
+    if (node.gpus[static_cast<size_t>(gpu)].vendor == vendor) return node.gpus[static_cast<size_t>(gpu)].pci;
+  return "none";
+}
+
 int verify_place(const Options& options) {
   const Binding binding = binding_of(options);
   if (binding == Binding::kNone) {
-    fmt::print("nothing is planned (TUTTI_BIND=none)\n");
+    fmt::print("{}\n", options.json ? R"({"schema": "tutti.verify/1", "planned": null, "differences": []})" : "nothing is planned (TUTTI_BIND=none)");
     return 0;
   }
   const Place place(binding, "verify");
-  std::string differs = topology::verify(place.placement());
-  const auto gpu = env_string("TUTTI_GPU");
-  if (gpu && *gpu != place.assigned.gpu_pci) differs += fmt::format("{}GPU {}, planned {}", differs.empty() ? "" : "; ", *gpu, place.assigned.gpu_pci.empty() ? "none" : place.assigned.gpu_pci);
-  fmt::print("local rank {} of {}: {}{}\n", place.local.rank, place.local.ranks, place.words(), differs.empty() ? "" : fmt::format("; granted: {}", differs));
-  return differs.empty() ? 0 : 1;
+  std::vector<std::string> differences;
+  if (std::string differs = topology::verify(place.placement()); !differs.empty()) differences.push_back(std::move(differs));
+  const std::string planned = place.gpu < 0 ? "none" : place.assigned.gpu_pci, told = env_string("TUTTI_GPU").value_or(planned);
+  if (told != planned) differences.push_back(fmt::format("GPU {}, planned {}", told, planned));
+  const std::string device = place.gpu >= 0 && env_string(kDevicesAreSet) == "1" ? device_here(place.node, place.node.gpus[static_cast<size_t>(place.gpu)].vendor) : "";
+  if (!device.empty() && device != planned) differences.push_back(fmt::format("device 0 is {}, planned {}", device, planned));
+  if (options.json) {
+    const Granted granted = topology::granted();
+    const nlohmann::ordered_json json{{"schema", "tutti.verify/1"}, {"host", host_name()}, {"local_rank", place.local.rank}, {"local_ranks", place.local.ranks},
+                                      {"planned", {{"cpus", to_string(place.assigned.cpus)}, {"memory", place.assigned.memory}, {"gpu", place.assigned.gpu_pci}, {"nic", place.assigned.nic}}},
+                                      {"granted", {{"cpus", to_string(granted.cpus)}, {"memory", granted.memory}, {"device", device}}}, {"differences", differences}};
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("local rank {} of {}: {}{}\n", place.local.rank, place.local.ranks, place.words(), differences.empty() ? "" : fmt::format("; granted: {}", fmt::join(differences, "; ")));
+  }
+  return differences.empty() ? 0 : 1;
 }
 
 void add_policy(CLI::App& command, Options& options) {
@@ -154,5 +185,6 @@ void launcher::add_bind(CLI::App& app, int& code) {
   });
   auto* verify = app.add_subcommand("verify", "what the kernel grants this rank, and whether that is the plan: mpirun -n 4 tutti bind -- tutti verify");
   add_policy(*verify, *options);
+  verify->add_flag("--json", options->json, "\"tutti.verify/1\" of docs/formats.md, a line a rank");
   verify->callback([options, &code] { code = verify_place(*options); });
 }

@@ -3,20 +3,19 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <numeric>
 
 #include "commands.h"
+#include "core/env.h"
 #include "map_svg.h"
-#include "run/process.h"
 #include "topology/discover.h"
 #include "topology/launcher.h"
 #include "topology/report.h"
+#include "topology_file.h"
 #include "tutti/error.h"
 
 namespace {
@@ -30,21 +29,8 @@ struct Options {
   bool json = false;
 };
 
-/// hwloc 2.9 crashes on some damaged files.
-void check_file(const std::string& file) {
-  std::string ignored;
-  constexpr std::chrono::seconds kPatience(60);
-  const auto read = [&](int) {
-    try {
-      (void)topology::read_topology(file);
-    } catch (const UsageError&) {  // told here
-    }
-  };
-  if (!launcher::ask_apart(kPatience, ignored, read)) throw UsageError(fmt::format("{}: hwloc can't read it; has lstopo written it whole?", file));
-}
-
 void map(const Options& options) {
-  if (std::filesystem::is_regular_file(options.topology)) check_file(options.topology);  // a pipe is read once
+  launcher::check_topology_file(options.topology.empty() ? env_string("TUTTI_TOPOLOGY").value_or("") : options.topology);
   topology::Node node = options.topology.empty() ? topology::discover() : topology::read_topology(options.topology);
   std::vector<int> visible(node.gpus.size());
   std::iota(visible.begin(), visible.end(), 0);

@@ -14,12 +14,20 @@ using namespace topology;
 
 constexpr int kCore = 30, kCoreHeight = 24, kColumns = 8, kGap = 10, kTitle = 24, kDevice = 40;
 constexpr int kNumaWidth = kColumns * kCore + 2 * kGap;
+constexpr int kDeviceWidth = (kNumaWidth - 3 * kGap) / 2;  // two in a row
 constexpr int kNumasInRow = 4, kLegendWidth = 300, kLetter = 7, kLegendLine = 22;
 
 std::string escaped(const std::string& text) {
   std::string safe;
   for (const char c : text) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
   return safe;
+}
+
+/// To a box's width; the tip has it all. Of a part (MIG) its own name counts.
+std::string shortened(std::string name) {
+  constexpr size_t kMost = 14;
+  if (const size_t part = name.find(" MIG-"); part != std::string::npos) name.erase(0, part + 1);
+  return name.size() <= kMost ? name : name.substr(0, kMost - 1) + "…";
 }
 
 /// Neighbours differ: hues a golden angle apart.
@@ -45,10 +53,12 @@ class Picture {
     for (const auto& [package, numas] : packages) most_columns = std::max(most_columns, std::min(kNumasInRow, static_cast<int>(numas.size())));
     width_ = most_columns * (kNumaWidth + kGap) + kGap;
     for (const auto& [package, numas] : packages) y = draw_package(package, numas, y) + kGap;
-    y = std::max(draw_devices(devices_at([](const Device& d, const auto& homes) { (void)d; return homes.size() != 1; }), 2 * kGap, y, 4), y) + kGap;
+    y = std::max(draw_devices(devices_at([](const Device& d, const auto& homes) { (void)d; return homes.size() != 1; }), 2 * kGap, y, std::max(1, (width_ - 2 * kGap) / (kDeviceWidth + kGap))), y) + kGap;
     const int height = std::max(y, draw_legend(width_ + 3 * kGap, 2 * kGap + kTitle)) + kGap, width = width_ + 4 * kGap + legend_width_;
-    text(2 * kGap, kGap + 16, fmt::format("{}: {} rank{}, {} GPU{}, {} cores", node_.host.empty() ? "node" : node_.host, placements_.size(), placements_.size() == 1 ? "" : "s",
-                                          node_.gpus.size(), node_.gpus.size() == 1 ? "" : "s", node_.cores.size()), 16, true);
+    const bool are_alike = !node_.gpus.empty() && std::ranges::all_of(node_.gpus, [&](const Device& gpu) { return gpu.model == node_.gpus[0].model; });
+    const std::string model = are_alike && !node_.gpus[0].model.empty() ? " (" + node_.gpus[0].model + ")" : "";
+    text(2 * kGap, kGap + 16, fmt::format("{}: {} rank{}, {} GPU{}{}, {} cores", node_.host.empty() ? "node" : node_.host, placements_.size(), placements_.size() == 1 ? "" : "s",
+                                          node_.gpus.size(), node_.gpus.size() == 1 ? "" : "s", model, node_.cores.size()), 16, true);
     return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\">\n"
                        "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n", width, height, body_);
   }
@@ -101,14 +111,14 @@ class Picture {
     return chosen;
   }
   int draw_devices(const std::vector<const Device*>& devices, int x, int y, int in_row) {
-    const int width = (kNumaWidth - 2 * kGap - (2 - 1) * kGap) / 2;
+    constexpr int width = kDeviceWidth;
     for (size_t i = 0; i < devices.size(); ++i) {
       const Device& device = *devices[i];
       const bool is_nic = &device >= node_.nics.data() && &device < node_.nics.data() + node_.nics.size();
       const auto ranks = is_nic ? ranks_of(device, node_.nics, &Placement::nic) : ranks_of(device, node_.gpus, &Placement::gpu);
       const int at = x + static_cast<int>(i % static_cast<size_t>(in_row)) * (width + kGap), top = y + static_cast<int>(i / static_cast<size_t>(in_row)) * (kDevice + 6);
       coloured(at, top, width, kDevice, is_nic ? std::vector<size_t>() : ranks, fmt::format("{} {} {}", device.name, device.pci, device.model));
-      text(at + width / 2, top + 16, device.name, 12, true, "middle");
+      text(at + width / 2, top + 16, shortened(device.name), 12, true, "middle");
       text(at + width / 2, top + 32, ranks.empty() ? "no rank" : names(ranks), 11, false, "middle");
     }
     const auto rows = (devices.size() + static_cast<size_t>(in_row) - 1) / static_cast<size_t>(in_row);

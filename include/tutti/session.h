@@ -98,10 +98,11 @@ struct SessionOptions {
 struct Place {
   std::string host;
   std::vector<int> cpus;     ///< that it may use
+  std::vector<int> memory;   ///< NUMA nodes that its memory comes from first; empty: those beside the CPUs
   bool is_bound = false;     ///< tutti has put it there; else it was left where it was
   std::string gpu, gpu_pci;  ///< chosen for it: "cuda0", "0000:41:00.0"; empty: none
   std::string nic;           ///< the network card nearest to that, "mlx5_0"; empty: none
-  std::string why;           ///< of all this, in words; empty: nobody has looked at the machine (threads, processes, TUTTI_BIND=none)
+  std::string why;           ///< of all this, in words; empty: nobody has looked at the machine (threads, processes, TUTTI_BIND=none, or, unless TUTTI_BIND is set, a program that has called MPI_Init itself)
 };
 
 /// How far a session is.

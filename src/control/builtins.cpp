@@ -148,7 +148,8 @@ void add_our_own() {
     const auto& assigned = topology::assignment();
     const auto granted = topology::granted();
     const Shape cpus(granted.cpus.indices().begin(), granted.cpus.indices().end());
-    return List{host_name(), cpus, assigned.is_bound, assigned.gpu, assigned.gpu_pci, assigned.nic, assigned.why};
+    const Shape memory(granted.memory.begin(), granted.memory.end());
+    return List{host_name(), cpus, assigned.is_bound, assigned.gpu, assigned.gpu_pci, assigned.nic, assigned.why, memory};
   });
   register_global_func("tutti.echo", [](const Value& value) { return value; });
   register_global_func("tutti.quick_echo", [](const Value& value) { return value; }, {.function = {.quick = true}});

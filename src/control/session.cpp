@@ -54,9 +54,10 @@ std::vector<Place> Session::places(Timeout timeout, Where where) const {
   std::vector<Place> all;
   for (int worker = 0; worker < num_workers(); ++worker) {
     const auto one = described.debug_get_from_remote(worker, timeout, where).as<List>();
-    Place place{.host = one[0].as<std::string>(), .cpus = {}, .is_bound = one[2].as<bool>(), .gpu = one[3].as<std::string>(), .gpu_pci = one[4].as<std::string>(),
+    Place place{.host = one[0].as<std::string>(), .cpus = {}, .memory = {}, .is_bound = one[2].as<bool>(), .gpu = one[3].as<std::string>(), .gpu_pci = one[4].as<std::string>(),
                 .nic = one[5].as<std::string>(), .why = one[6].as<std::string>()};
     for (const int64_t cpu : one[1].as<Shape>()) place.cpus.push_back(static_cast<int>(cpu));
+    for (const int64_t numa : one[7].as<Shape>()) place.memory.push_back(static_cast<int>(numa));
     all.push_back(std::move(place));
   }
   return all;

@@ -75,7 +75,9 @@ std::string verify(const Placement& placement) {
   const Granted now = granted();
   std::string differs;
   if (now.cpus != placement.cpus) differs = fmt::format("CPUs {}, planned {}", to_string(now.cpus), to_string(placement.cpus));
-  if (!now.memory.empty() && !placement.memory.empty() && !intersect(IndexSet(now.memory), IndexSet(placement.memory)))
+  // the kernel's default is memory beside the CPUs, which is what plans say, too
+  const IndexSet memory(now.memory), planned(placement.memory);
+  if (!placement.memory.empty() && (memory & planned) != memory)
     differs += fmt::format("{}memory of NUMA nodes {}, planned {}", differs.empty() ? "" : "; ", to_string(IndexSet(now.memory)), to_string(IndexSet(placement.memory)));
   return differs;
 }

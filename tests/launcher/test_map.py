@@ -74,7 +74,11 @@ def test_a_damaged_file(machine, tmp_path):
     text = open(machine).read()
     at = text.index(" complete_cpuset", text.index('type="Core"'))
     (tmp_path / "damaged.xml").write_text(text[:at] + " x" + text[at + 2:])
-    assert "damaged.xml: hwloc can't read it" in run(TUTTI, "map", "--topology", str(tmp_path / "damaged.xml"), code=1).stderr
+    damaged = str(tmp_path / "damaged.xml")
+    assert "damaged.xml: hwloc can't read it" in run(TUTTI, "map", "--topology", damaged, code=1).stderr
+    for command in (["map"], ["bind", "--", "true"], ["verify"]):
+        assert "damaged.xml: hwloc can't read it" in run(TUTTI, *command, code=1, env=os.environ | {"TUTTI_TOPOLOGY": damaged}).stderr
+    assert f"{tmp_path}: Is a directory" in run(TUTTI, "map", "--topology", str(tmp_path), code=1).stderr
 
 
 def test_only_what_may_be_used_is_handed_out(machine):
@@ -130,6 +134,14 @@ def test_what_a_job_does():
     assert job(2, "user").count("left as the user") == 2 and "CPUs" not in job(2, "none")
 
 
+def test_programs_that_have_started_mpi_themselves():
+    """Their threads are their own, unless the user says so."""
+    program = os.path.join(os.path.dirname(TUTTI), "..", "examples", "interop_mpi")
+    assert "CPUs" not in run(MPIRUN, "-n", "2", program, env=os.environ | {"TUTTI_LOG": "info"}).stderr
+    assert run(MPIRUN, "-n", "2", program, env=os.environ | {"TUTTI_LOG": "info", "TUTTI_BIND": "cores"}).stderr.count("bound") == 2
+    assert "is 'sockets': expected gpu, cores, user or none" in run(MPIRUN, "-n", "2", program, code=None, env=os.environ | {"TUTTI_BIND": "sockets"}).stderr
+
+
 def test_a_wrong_choice_ends_the_job():
     assert "is 'sockets': expected gpu, cores, user or none" in job(2, "sockets", code=99)
     assert "is 'sockets': expected gpu" in run(MPIRUN, "-n", "2", PLACES, "sockets", code=99).stderr
@@ -169,6 +181,61 @@ def test_what_user_and_variables_say(machine):
     assert "two: 8 cores" in run("bash", "-c", text).stdout
 
 
+DRIVER = '''
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int* device, int number) { *device = number; return 0; }
+int cuDeviceGetPCIBusId(char* id, int size, int device) { __builtin_strcpy(id, "%s"); return 0; }
+'''
+NVML = '''
+#include <string.h>
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } PciInfo;
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** part) { *part = (void*)(strcmp(uuid, "MIG-b") ? 1L : 2L); return strlen(uuid) == 5 ? 0 : 6; }
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void* part, void** whole) { *whole = part; return 0; }
+int nvmlDeviceGetPciInfo_v3(void* whole, PciInfo* info) { info->bus = (unsigned)(long)whole; return 0; }
+'''
+
+
+def library(folder, name, text):
+    (folder / "source.c").write_text(text)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / name, folder / "source.c"], check=True)
+    return str(folder)
+
+
+def test_verify_asks_what_device_0_is():
+    node = os.path.join(os.path.dirname(__file__), "..", "lab", "node.xml")  # cuda0 to cuda3
+    local = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_MCA_orte_bound_at_launch": "1", "TUTTI_TOPOLOGY": node, "TUTTI_BIND": "user"}
+
+    def verify(variables, *options, code=0):
+        return json.loads(run(TUTTI, "bind", *options, "--", "sh", "-c", f"{variables} {TUTTI} verify --json", code=code, env=os.environ | local).stdout)
+
+    said = verify("")
+    assert said["schema"] == "tutti.verify/1" and (said["local_rank"], said["granted"]["device"], said["planned"]["gpu"], said["differences"]) == (1, "0000:02:00.0", "0000:02:00.0", [])
+    assert verify("CUDA_VISIBLE_DEVICES=3,1,0,2", code=1)["differences"] == ["device 0 is 0000:04:00.0, planned 0000:02:00.0"]
+    kept = verify("", "--keep-devices")  # the program chooses by TUTTI_GPU
+    assert (kept["granted"]["device"], kept["planned"]["gpu"], kept["differences"]) == ("", "0000:02:00.0", [])
+
+
+def test_device_0_as_the_driver_has_it(tmp_path):
+    """A library plays the driver."""
+    root, probe = os.path.join(os.path.dirname(__file__), "..", ".."), str(tmp_path / "probe")
+    text = '#include <stdio.h>\n#include "current_device.h"\nint main() { const auto id = tutti::launcher::current_device("nvidia"); puts(id ? id->c_str() : "none"); }'
+    (tmp_path / "probe.cpp").write_text(text)
+    subprocess.run(["g++", "-std=c++20", f"-I{root}/launcher", f"-I{root}/src", f"-I{root}/include", tmp_path / "probe.cpp", f"{root}/launcher/current_device.cpp",
+                    f"{root}/launcher/run/process.cpp", "-lfmt", "-ldl", "-o", probe], check=True)
+    for told, expected in (("00000000:C1:00.0", "0000:c1:00.0"), ("1:C1:00.0", "0001:c1:00.0"), ("", "none")):
+        assert run(probe, env=os.environ | {"LD_LIBRARY_PATH": library(tmp_path, "libcuda.so.1", DRIVER % told)}).stdout == expected + "\n"
+
+
+def test_parts_by_their_own_ids(machine, tmp_path):
+    """MIG-<UUID> does not tell whose part it is; NVIDIA's library (this plays it) does."""
+    env = os.environ | {"TUTTI_TOPOLOGY": machine, "LD_LIBRARY_PATH": library(tmp_path, "libnvidia-ml.so.1", NVML), "CUDA_VISIBLE_DEVICES": "MIG-b,MIG-a"}
+    plan = json.loads(run(TUTTI, "map", "--json", env=env).stdout)
+    assert [(plan["gpus"][rank["gpu"]]["pci"], plan["gpus"][rank["gpu"]]["uuid"], rank["cpus"]) for rank in plan["ranks"]] == [("0000:01:00.0", "MIG-a", "0-3"), ("0000:02:00.0", "MIG-b", "4-7")]
+    assert "does not tell which GPU it is a part of" in run(TUTTI, "map", env=env | {"CUDA_VISIBLE_DEVICES": "MIG-unknown"}).stderr
+
+
 def test_verify_tells_of_another_gpu(machine):
     done = run(TUTTI, "verify", code=1, env=os.environ | {"TUTTI_TOPOLOGY": machine, "TUTTI_GPU": "0000:02:00.0"})
     assert "GPU 0000:02:00.0, planned 0000:01:00.0" in done.stdout
@@ -179,7 +246,7 @@ def test_a_program_chooses_and_asks(machine):
     def places(n, *choice, **variables):
         return run(MPIRUN, "-n", str(n), PLACES, *choice, env=os.environ | variables).stdout.splitlines()
 
-    assert places(2, "cores") == ["worker 0 bound - -: 0: bound", "worker 1 bound - -: 1: bound"]
+    assert places(2, "cores") == ["worker 0 bound - -: 0 memory 0: bound", "worker 1 bound - -: 1 memory 0: bound"]
     assert places(2, "none") == ["worker 0 left - -: 0: ", "worker 1 left - -: 1: "]  # as mpirun has it
     assert places(2, "cores", TUTTI_BIND="user")[0].startswith("worker 0 left - -:")  # the user goes first
     gpus = [line.split()[3:5] for line in places(2, "user", TUTTI_TOPOLOGY=machine)]

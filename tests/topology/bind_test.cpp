@@ -32,6 +32,17 @@ TEST(Bind, a_difference_is_told) {
   EXPECT_NE(verify(other).find("planned"), std::string::npos);
 }
 
+TEST(Bind, memory_from_elsewhere_is_told) {
+  const Node node = discover();
+  std::thread([&] {
+    Placement placement = plan(node, 1)[0];
+    if (!bind(placement).empty() || granted().memory.empty()) return;  // a container may forbid it
+    EXPECT_EQ(verify(placement), "");
+    placement.memory = {granted().memory.back() + 1};
+    EXPECT_NE(verify(placement).find("memory of NUMA nodes"), std::string::npos);
+  }).join();
+}
+
 TEST(Bind, refused_cpus_are_an_error) {
   Placement none;
   none.cpus.insert(9999);

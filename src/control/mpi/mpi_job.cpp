@@ -180,7 +180,8 @@ void MpiJob::find_nodes(const std::string& bind) {
   try {
     shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
     per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
-    if (owns_mpi_) binding = topology::parse_binding(env_string("TUTTI_BIND").value_or(bind));  // other programs' threads are their own
+    const auto told = env_string("TUTTI_BIND");
+    if (owns_mpi_ || told) binding = topology::parse_binding(told.value_or(bind));  // other programs' threads are their own, unless the user says so
     if (local_rank == 0) {
       probe = SharedMemory::create(4096);
       address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};

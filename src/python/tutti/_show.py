@@ -44,6 +44,7 @@ class Place(typing.NamedTuple):
     gpu_pci: str  # "0000:41:00.0"
     nic: str  # the network card nearest to that
     why: str  # of all this, in words; "": nobody has looked at the machine
+    memory: tuple  # NUMA nodes that its memory comes from first; (): those beside the CPUs
 
 
 def places(self):
