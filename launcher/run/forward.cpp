@@ -76,15 +76,18 @@ struct Stream {
   for (const Stream& stream : streams) fcntl(stream.from, F_SETFL, fcntl(stream.from, F_GETFL) | O_NONBLOCK);
   const auto ended = static_cast<int>(syscall(SYS_pidfd_open, program, 0));
   constexpr int kOftenMs = 50;  // where there are no pidfds
+  constexpr int kSilenceMs = 200;  // then what has no newline yet is passed on: it may be the last that is heard of this rank
   for (int status = 0;;) {
     std::array<pollfd, 3> waits{{{streams[0].from, POLLIN, 0}, {streams[1].from, POLLIN, 0}, {ended, POLLIN, 0}}};
-    poll(waits.data(), waits.size(), ended < 0 ? kOftenMs : -1);
+    const bool has_begun = streams[0].marker.has_begun() || streams[1].marker.has_begun();
+    const int ready = poll(waits.data(), waits.size(), ended < 0 ? kOftenMs : has_begun ? kSilenceMs : -1);
     for (size_t i = 0; i < streams.size(); ++i)
       if (waits[i].revents) streams[i].pass_on();
+      else if (ready == 0) write_all(streams[i].to, streams[i].marker.begun());
     if (waitpid(program, &status, WNOHANG) != program) continue;
     for (Stream& stream : streams) {  // what it has written; a child that goes on writing is not waited for
-      while (stream.pass_on()) {
-      }
+      constexpr int kMostReads = 32;  // more than a pipe holds
+      for (int reads = 0; reads < kMostReads && stream.pass_on();) ++reads;
       write_all(stream.to, stream.marker.finish());
     }
     end_like(status);

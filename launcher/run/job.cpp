@@ -64,7 +64,7 @@ class Excerpt {
 class Stream {
  public:
   Stream(Launcher by, int to, Excerpt* captured, const RunOptions& options, const char* name)
-      : by_(by), to_(to), captured_(captured), in_colour_(!captured && isatty(to) == 1 && !std::getenv("NO_COLOR")), folder_(options.log_folder), keeps_logs_(options.keeps_logs), name_(name),
+      : by_(by), to_(to), captured_(captured), is_shown_(!captured || options.shows_captured), in_colour_(isatty(to) == 1 && !std::getenv("NO_COLOR")), folder_(options.log_folder), keeps_logs_(options.keeps_logs), name_(name),
         untangler_(by, [this](int rank, std::string_view line) { show(rank, line); }) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
@@ -91,7 +91,6 @@ class Stream {
   bool is_written() const { return unwritten_.empty(); }
   /// As much as the reader takes without making us wait: a pager may stand still, and signals and the time limit are looked at all the same.
   void flush() {
-    if (captured_) return captured_->add(std::exchange(unwritten_, {}));
     pollfd to{to_, POLLOUT, 0};
     size_t written = 0;
     while (written < unwritten_.size() && poll(&to, 1, 0) > 0) {
@@ -108,29 +107,33 @@ class Stream {
   int destination() const { return to_; }
   const std::string& lost() const { return lost_; }  ///< what could not be written, and why
   void say(std::string_view words) {  ///< our own, between the lines of the ranks
-    unwritten_ += words;
+    put("", "", words);
     flush();
   }
 
  private:
+  void put(std::string_view prefix, std::string_view shown_prefix, std::string_view words) {
+    if (captured_) captured_->add(prefix), captured_->add(words);
+    if (is_shown_) unwritten_.append(shown_prefix).append(words);
+  }
   void show(int rank, std::string_view line) {
     if (rank == Untangler::kLauncher) {
       if (by_ == Launcher::kSrun) note_end_of_task(line);
       else if (!told_) told_ = code_of_abort(line);
-      unwritten_.append(line) += '\n';
+      put("", "", std::string(line) + '\n');
       return;
     }
     if (by_ == Launcher::kSrun && !said_by_rank_) said_by_rank_ = code_of_abort(line);  // srun may kill it before it exits with that
     if (by_ == Launcher::kSrun && !said_at_start_) said_at_start_ = code_of_start(line);
     constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
-    const std::string prefix = in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : fmt::format("[{}] ", rank);
-    unwritten_.append(prefix).append(line) += '\n';
+    const std::string prefix = fmt::format("[{}] ", rank), whole = std::string(line) + '\n';
+    put(prefix, in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : prefix, whole);
     if (folder_.empty()) return;
     const auto path = std::filesystem::path(folder_) / fmt::format("rank-{}.{}", rank, name_);
     auto& file = files_[rank];
     errno = 0;
     if (!file.is_open()) file.open(path, keeps_logs_ ? std::ios::app : std::ios::trunc);
-    if (!(file << line << '\n' << std::flush)) lose(path.string());
+    if (!(file << whole << std::flush)) lose(path.string());
   }
   /// Tasks that srun kills because one has called MPI_Abort may be told of before that one.
   void note_end_of_task(std::string_view line) {
@@ -149,7 +152,8 @@ class Stream {
 
   Launcher by_;
   int to_;
-  Excerpt* captured_;  // in place of `to_`
+  Excerpt* captured_;
+  bool is_shown_;
   std::string unwritten_, lost_;
   bool in_colour_;
   std::string folder_;
@@ -271,12 +275,13 @@ class Job {
       }
     if (timed_out_) {
       say("tutti: ended by its time limit; signals and exit codes that mpirun tells of since are of that\n");
-      return {.code = 124, .asked_by = asked_by_, .timed_out = true};
+      return {.code = 124, .asked_by = asked_by_, .timed_out = true, .launcher = pid_};
     }
-    constexpr int kSignal = 128, kMpirunsOwn = 1;  // told to end, it does not say how the program has ended
+    constexpr int kSignal = 128;
+    const int launchers_own = by_ == Launcher::kMpirun ? 1 : kSignal + SIGKILL;  // told to end, neither says how the program would have ended
     if (interrupted_ > 0 && code != 0) code = kSignal + SIGINT;
-    else if (asked_by_ != 0 && code == kMpirunsOwn && by_ == Launcher::kMpirun) code = kSignal + asked_by_;
-    return {.code = code, .asked_by = asked_by_, .timed_out = false, .has_lost_output = has_lost_output};
+    else if (asked_by_ != 0 && code == launchers_own) code = kSignal + asked_by_;
+    return {.code = code, .asked_by = asked_by_, .timed_out = false, .has_lost_output = has_lost_output, .launcher = pid_};
   }
 
  private:
@@ -383,17 +388,29 @@ class Job {
   int interrupted_ = 0, asked_by_ = 0;
 };
 
+/// Of the job before, which may have had more ranks.
+void remove_logs(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> logs;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string stem = entry.path().stem(), end = entry.path().extension();
+    constexpr std::string_view kRank = "rank-";
+    if (entry.is_regular_file() && stem.starts_with(kRank) && stem.size() > kRank.size() && stem.find_first_not_of("0123456789", kRank.size()) == std::string::npos && (end == ".out" || end == ".err")) logs.push_back(entry.path());
+  }
+  for (const auto& log : logs) std::filesystem::remove(log);
+}
+
 }  // namespace
 
 Outcome run_job(const Command& command, const RunOptions& options, std::string* captured) {
   if (!options.log_folder.empty()) std::filesystem::create_directories(options.log_folder);
+  if (!options.log_folder.empty() && !options.keeps_logs) remove_logs(options.log_folder);
   const auto begun = std::filesystem::file_time_type::clock::now();
   Excerpt excerpt;
   std::optional<LentTerminal> lent;
   if (!options.terminal.empty()) lent.emplace();
   const Outcome outcome = Job(command, options, captured ? &excerpt : nullptr).wait();
   if (captured) *captured = excerpt.text();
-  if (outcome.code != 0) sweep_segments(begun);
+  if (outcome.code != 0) sweep_segments(begun), sweep_session(outcome.launcher);
   return outcome;
 }
 

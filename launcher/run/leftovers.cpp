@@ -10,6 +10,8 @@
 #include <string>
 #include <thread>
 
+#include "core/env.h"
+
 namespace tutti::launcher {
 namespace {
 
@@ -92,6 +94,22 @@ void sweep_segments(fs::file_time_type begun) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // another job's, just made, is about to be mapped
   for (const std::string& file : unused)
     if (!is_mapped(file)) fs::remove(file, ignored);
+}
+
+void sweep_session(pid_t mpirun) {
+  std::error_code ignored;
+  fs::path base = "/tmp";
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
+    if (const auto folder = env_string(name)) {
+      base = *folder;
+      break;
+    }
+  const std::string& host = host_name();
+  for (const std::string& name : {host, host.substr(0, host.find('.'))}) {
+    const fs::path session = base / fmt::format("ompi.{}.{}", name, getuid());
+    fs::remove_all(session / fmt::format("pid.{}", mpirun), ignored);
+    fs::remove(session, ignored);  // if that was the last
+  }
 }
 
 }  // namespace tutti::launcher

@@ -19,4 +19,7 @@ std::string variable_of(pid_t process, const std::string& name);  ///< as it was
 /// is left when ranks are killed.
 void sweep_segments(std::filesystem::file_time_type begun);
 
+/// Removes the temporary files of an mpirun that has ended (/tmp/ompi.<host>.<user>/pid.<mpirun>): it leaves them when it is killed.
+void sweep_session(pid_t mpirun);
+
 }  // namespace tutti::launcher

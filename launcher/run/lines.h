@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "run/options.h"
 
@@ -15,7 +16,9 @@ namespace tutti::launcher {
 class LineMarker {
  public:
   std::string feed(std::string_view text);
-  std::string finish();  ///< what has no newline yet
+  std::string finish();  ///< what has no newline yet, as a line
+  bool has_begun() const { return !begun_.empty(); }
+  std::string begun() { return std::exchange(begun_, {}); }  ///< what has no newline yet; the rest of the line follows
 
  private:
   std::string begun_;

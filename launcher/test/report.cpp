@@ -9,7 +9,7 @@
 namespace tutti::launcher {
 namespace {
 
-constexpr int kSkip = 77, kSetUpError = 99, kTimedOut = 124, kNotExecutable = 126, kNotFound = 127, kSignal = 128, kLastSignal = 31;
+constexpr int kSkip = 77, kSetUpError = 99, kNotExecutable = 126, kNotFound = 127, kSignal = 128, kLastSignal = 31;
 
 /// Of a rank ("[0] needs two ranks"), not the launcher's words on exit codes.
 std::string_view last_line(std::string_view text) {
@@ -64,6 +64,7 @@ size_t count_of(const std::vector<Case>& cases, Verdict verdict) {
 std::vector<Case> all_cases(const Run& run) {
   std::vector<Case> cases = run.cases;
   const Verdict verdict = run.verdict();
+  if (verdict == Verdict::kSkipped && count_of(cases, verdict) == 0) cases.clear();  // GoogleTest tells of tests that an environment has kept from running
   if (cases.empty() || (verdict == Verdict::kFailed && count_of(cases, verdict) == 0))
     cases.push_back({.suite = "tutti test", .name = run.name, .seconds = run.seconds, .verdict = verdict,
                      .message = verdict == Verdict::kPassed ? "" : run.reason() + (verdict == Verdict::kFailed ? "\n" + tail(run.output) : "")});
@@ -75,6 +76,11 @@ std::vector<Case> all_cases(const Run& run) {
 Verdict Run::verdict() const { return code == 0 ? Verdict::kPassed : code == kSkip ? Verdict::kSkipped : Verdict::kFailed; }
 
 std::string Run::reason() const {
+  if (timed_out) {
+    constexpr std::string_view kHangs = "tutti: not in MPI, where others wait: ";  // run/stacks.cpp
+    const size_t found = output.find(kHangs), begin = found + kHangs.size();
+    return found == std::string::npos ? "time-out" : fmt::format("time-out: {} not in MPI, where others wait", output.substr(begin, output.find(';', begin) - begin));
+  }
   switch (code) {
     case 0: return "";
     case kSkip:
@@ -82,7 +88,6 @@ std::string Run::reason() const {
         if (one.verdict == Verdict::kSkipped && !one.message.empty()) return one.message;
       return std::string(last_line(output));
     case kSetUpError: return "exit code 99: its set-up is wrong";
-    case kTimedOut: return "time-out";
     case kNotExecutable: return "exit code 126: it can't be executed";
     case kNotFound: return "exit code 127: there is no such program";
     default: break;

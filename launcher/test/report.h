@@ -21,6 +21,7 @@ struct Case {
 struct Run {
   std::string name;  ///< "ring_test, 4 ranks"
   int code = 0;      ///< 77: skipped
+  bool timed_out = false;
   double seconds = 0;
   std::string output;
   std::vector<Case> cases;

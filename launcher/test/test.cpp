@@ -57,22 +57,24 @@ bool run_once(const Options& options, int ranks, const ResultFile& results, std:
   results.remove();
   setenv("GTEST_OUTPUT", results.option().c_str(), 1);
   job.exported.emplace_back("GTEST_OUTPUT");
+  job.shows_captured = options.verbose;
   job.plain = !options.verbose || isatty(STDOUT_FILENO) == 0;
   const Command command = make_command(job, this_site());
   Run run{.name = fmt::format("{}, {} {}", std::filesystem::path(job.program[0]).filename().string(), ranks, ranks == 1 ? "rank" : "ranks"), .code = 0, .seconds = 0, .output = {}, .cases = {}};
   const auto begun = std::chrono::steady_clock::now();
-  const Outcome outcome = run_job(command, job, options.verbose ? nullptr : &run.output);
+  const Outcome outcome = run_job(command, job, &run.output);
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   run.code = outcome.code;
+  run.timed_out = outcome.timed_out;
   run.cases = read_cases(results.text());
   runs.push_back(std::move(run));
   if (outcome.asked_by != 0 && outcome.code == 0) runs.back().code = 128 + outcome.asked_by;  // the program has taken it well
   return outcome.asked_by == 0;
 }
 
-void show(const Run& run) {
+void show(const Run& run, bool was_shown) {
   constexpr const char* kWords[] = {"passed", "FAILED", "skipped"};
-  if (run.verdict() == Verdict::kFailed) fmt::print("{}", run.output);
+  if (run.verdict() == Verdict::kFailed && !was_shown) fmt::print("{}", run.output);
   const std::string reason = run.reason();
   fmt::print("{}: {}{}{} ({:.1f} s)\n", run.name, kWords[static_cast<size_t>(run.verdict())], reason.empty() ? "" : ": ", reason, run.seconds);
   std::fflush(stdout);
@@ -98,10 +100,10 @@ int test(const Options& options) {
   bool goes_on = true;
   for (const int ranks : options.ranks) {
     goes_on = run_once(options, ranks, results, runs);
-    if (!goes_on) fmt::print("{}", runs.back().output);  // how far it was
+    if (!goes_on && !options.verbose) fmt::print("{}", runs.back().output);  // how far it was
     if (!goes_on) break;
     if (options.tap) fmt::print("{}", to_tap(runs.back(), runs.size()));
-    else show(runs.back());
+    else show(runs.back(), options.verbose);
     std::fflush(stdout);
   }
   if (junit.is_open()) {

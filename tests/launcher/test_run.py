@@ -69,10 +69,10 @@ def test_last_words():
 
 
 def test_words_of_the_program_stay_as_they_are():
-    words = ["[64,64]", "[x]", "[[x]]", "[", "a b", "", "--", "-n", "{}", "%s"]
-    for options in ([], ["--bind", "cores"]):
+    words = ["[64,64]", "[x]", "[[x]]", "[", "a b", "", "--", "-n", "{}", "%s", ":", "::"]  # to mpirun ":" begins another program
+    for options in ([], ["--bind", "cores"], ["--raw"]):
         out = run("-n", "1", *options, "--", "printf", "<%s>\n", *words).stdout
-        assert out.splitlines() == [f"[0] <{word}>" for word in words]
+        assert out.splitlines() == [("" if "--raw" in options else "[0] ") + f"<{word}>" for word in words]
 
 
 def test_a_closed_standard_output():
@@ -86,6 +86,17 @@ def test_output_that_can_t_be_written(tmp_path):
     (tmp_path / "rank-1.out").mkdir()
     assert "output is lost: " in run("-n", "2", "--log-dir", str(tmp_path), "--", "echo", "hello", code=1).stderr
     assert (tmp_path / "rank-0.out").read_text() == "hello\n"
+
+
+def test_a_line_that_is_begun_when_its_rank_is_killed():
+    text = "trap '' TERM USR2; echo step 1; printf 'step 57%%'; sleep 1; printf ' or so'; sleep 100"
+    done = run("-n", "2", "--timeout", "3", "--", "bash", "-c", text, code=124)
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] step {words}" for rank in (0, 1) for words in ("1", "57% or so")]
+
+
+def test_a_child_that_never_stops_writing_is_not_waited_for():
+    done = run("-n", "1", "--", "bash", "-c", "yes & sleep 0.5; exit 3", code=3, timeout=20)
+    assert done.stdout.startswith("[0] y\n") and not is_running("^yes$")
 
 
 def test_what_has_no_newline():
@@ -106,6 +117,9 @@ def test_raw_output_and_logs(tmp_path):
     run("-n", "2", "--log-dir", str(tmp_path / "logs"), "--", "bash", "-c", "echo out $OMPI_COMM_WORLD_RANK; echo err >&2")
     assert {p.name: p.read_text() for p in (tmp_path / "logs").iterdir()} == {
         "rank-0.out": "out 0\n", "rank-1.out": "out 1\n", "rank-0.err": "err\n", "rank-1.err": "err\n"}
+    (tmp_path / "logs" / "rank-mine.out").write_text("")
+    run("-n", "1", "--log-dir", str(tmp_path / "logs"), "--", "echo", "alone")
+    assert {p.name: p.read_text() for p in (tmp_path / "logs").iterdir()} == {"rank-0.out": "alone\n", "rank-mine.out": ""}
 
 
 PROGRAM = r"""
@@ -122,6 +136,7 @@ int main(int argc, char** argv) {
     if (!std::strcmp(argv[1], "exit")) std::exit(3);
     if (!std::strcmp(argv[1], "leave")) std::exit(0);
     if (!std::strcmp(argv[1], "abort")) MPI_Abort(MPI_COMM_WORLD, 7);
+    if (!std::strcmp(argv[1], "c-abort")) std::abort();
     if (!std::strcmp(argv[1], "kill")) kill(getpid(), SIGKILL);
     if (!std::strcmp(argv[1], "segv")) kill(getpid(), SIGSEGV);
     if (!std::strcmp(argv[1], "hang")) pause();
@@ -152,7 +167,7 @@ def unmapped_segments():
     return {file for file in glob.glob("/dev/shm/vader_segment.*") if file not in mapped}
 
 
-@pytest.mark.parametrize("how, code", [("return", 3), ("exit", 3), ("leave", 1), ("abort", 7), ("kill", 137), ("segv", 139)])
+@pytest.mark.parametrize("how, code", [("return", 3), ("exit", 3), ("leave", 1), ("abort", 7), ("kill", 137), ("segv", 139), ("c-abort", 134)])
 def test_exit_codes(program, how, code):
     before = unmapped_segments()
     run("-n", "2", "--", program, how, code=code)
@@ -171,15 +186,16 @@ def test_an_mpirun_that_crashes_after_an_abort(program, tmp_path, monkeypatch):
     assert done.returncode == 7, done.stderr
 
 
-def test_a_killed_mpirun_leaves_nothing(program):
+def test_a_killed_mpirun_leaves_nothing(program, tmp_path, monkeypatch):
     before = unmapped_segments()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     job = start("-n", "2", "--", program, "hang")
     assert wait_until(lambda: is_running(f"^{program} hang"))
     time.sleep(0.5)  # they are in MPI
     [mpirun] = [pid for pid in processes(f"^mpirun .*{program} hang") if f"\nPPid:\t{job.pid}\n" in pathlib.Path(f"/proc/{pid}/status").read_text()]
     os.kill(mpirun, signal.SIGKILL)
     job.communicate(timeout=20)
-    assert job.returncode == 137 and not is_running(f"^{program}") and not unmapped_segments() - before
+    assert job.returncode == 137 and not is_running(f"^{program}") and not unmapped_segments() - before and not os.listdir(tmp_path)
 
 
 def test_a_reader_that_goes_leaves_the_job_alone(tmp_path):
