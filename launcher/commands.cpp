@@ -12,16 +12,19 @@ namespace {
 /// What is wrong with a word before "--", or nothing: CLI11 would name the words after it, which are the program's.
 std::string wrong_word(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
-  bool had_positional = false;
+  bool had_positional = false, has_program = false;
+  const auto say = [&](const std::string& what) { return fmt::format("{}: put -- before the program", what); };
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
     const std::string word = argv[i];
-    if (had_positional && word.starts_with('[')) return fmt::format("'{}' would be taken apart: put -- before the program", word);
+    if (had_positional && word.starts_with('[')) return say(fmt::format("'{}' would be taken apart", word));
+    if (has_program && word.starts_with('-') && word != "-") return say(fmt::format("'{}' may be the program's or tutti's", word));
     if (!word.starts_with('-') || word == "-") {
       const auto subs = command->get_subcommands([](const CLI::App*) { return true; });
       const auto found = std::find_if(subs.begin(), subs.end(), [&](const CLI::App* one) { return one->get_name() == word; });
       const CLI::App* sub = had_positional || found == subs.end() ? nullptr : *found;
       if (!sub && !had_positional && !subs.empty()) return fmt::format("no command '{}'; {} --help lists them", word, command == &app ? "tutti" : "tutti " + command->get_name());
       had_positional |= !sub;
+      has_program |= !sub && command->get_option_no_throw("PROGRAM");
       if (sub) command = sub;
       continue;
     }
@@ -33,9 +36,8 @@ std::string wrong_word(const CLI::App& app, int argc, char** argv) {
     if (!option || word == "-np")
       return fmt::format("unknown option {}; tutti {} --help lists them{}", word, command->get_name(), has_launcher ? fmt::format(". mpirun's and srun's own go through by -L, a word each: -L {}", word) : "");
     if (option->get_items_expected_max() > 0 && (is_long ? equals == std::string::npos : word.size() == 2)) ++i;  // its value
-    if (had_positional) return {};  // the program's, perhaps
   }
-  return {};
+  return has_program && std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) != argv + argc ? say("'--' comes after the program") : "";
 }
 
 std::vector<std::string>& words_after_dashes() {

@@ -43,9 +43,25 @@ std::vector<std::string> words_of(const CLI::App& app) {
 
 std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
+/// What an option's value is called: "gpu|cores" if there is a choice. CLI11 writes that as "TEXT:{gpu,cores}".
+std::string value_of(const CLI::Option& option) {
+  if (!option.get_option_text().empty()) return option.get_option_text();
+  const std::string type = option.get_type_name();
+  const size_t begin = type.find('{'), end = type.rfind('}');
+  if (begin == std::string::npos || end == std::string::npos) return "VALUE";
+  std::string choices = type.substr(begin + 1, end - begin - 1);
+  std::replace(choices.begin(), choices.end(), ',', '|');
+  return choices;
+}
+
 std::string completion(const CLI::App& app) {
-  std::string cases, paths;
+  std::string cases, paths, choices;
   for (const Command& command : commands_of(app)) {
+    for (const CLI::Option* option : command.app->get_options())
+      if (std::string values = value_of(*option); values.find('|') != std::string::npos) {
+        std::replace(values.begin(), values.end(), '|', ' ');
+        for (const std::string& name : names_of(*option)) choices += fmt::format("    '{} {}') words='{}' ;;\n", command.path, name, values);
+      }
     cases += fmt::format("    '{}') words='{}' ;;\n", command.path, joined(words_of(*command.app)));
     paths += fmt::format("|{}", command.path);
   }
@@ -62,11 +78,13 @@ _tutti() {{
   done
   case "$path" in
 {}  esac
+  case "$path ${{COMP_WORDS[COMP_CWORD-1]}}" in  # an option's value
+{}  esac
   COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
 }}
 complete -o default -F _tutti tutti
 )sh",
-                     paths, cases);
+                     paths, cases, choices);
 }
 
 /// For troff: a dash is a hyphen unless told otherwise, and dots begin requests.
@@ -80,23 +98,13 @@ std::string escaped(std::string_view text) {
   return roff.starts_with('.') || roff.starts_with('\'') ? "\\&" + roff : roff;
 }
 
-/// CLI11 writes them as "TEXT:{gpu,cores}".
-std::string choices_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const size_t begin = type.find('{'), end = type.rfind('}');
-  if (begin == std::string::npos || end == std::string::npos) return "VALUE";
-  std::string choices = type.substr(begin + 1, end - begin - 1);
-  std::replace(choices.begin(), choices.end(), ',', '|');
-  return choices;
-}
-
 std::string page_of(const Command& command) {
   std::string page = fmt::format(".SS tutti {}\n{}\n", escaped(command.path), escaped(command.app->get_description()));
   for (const CLI::Option* option : command.app->get_options()) {
     if (option == command.app->get_help_ptr()) continue;
     const auto names = names_of(*option);
     const std::string name = names.empty() ? option->get_name(true) : fmt::format("{}", fmt::join(names, ", "));
-    const std::string value = names.empty() || option->get_items_expected_max() == 0 ? "" : " " + (option->get_option_text().empty() ? choices_of(*option) : option->get_option_text());
+    const std::string value = names.empty() || option->get_items_expected_max() == 0 ? "" : " " + value_of(*option);
     const std::string initial = option->get_default_str().empty() ? "" : fmt::format(". Default: {}", option->get_default_str());
     page += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}{}\n", escaped(name), escaped(value), escaped(option->get_description()), escaped(initial), option->get_required() ? ". Required" : "");
   }

@@ -39,7 +39,7 @@ void refuse_components(const RunOptions& options, const Site& site) {
   const auto chooses = [](const std::string& word) { return word.starts_with("--het-group"); };
   if (site.components < 2 || !options.hosts.empty() || std::any_of(options.launcher_options.begin(), options.launcher_options.end(), chooses)) return;
   throw UsageError(fmt::format(
-      "run: this allocation has {} components (a heterogeneous job), whose numbers of tasks srun takes from the allocation: SLURM_PMIX_FENCE=tree srun --mpi=pmix --het-group=0-{} {} ...; or choose one: -L --het-group=0",
+      "run: this allocation has {} components (a heterogeneous job), whose numbers of tasks srun takes from the allocation: SLURM_PMIX_FENCE=ring srun --mpi=pmix --het-group=0-{} {} ...; or choose one: -L --het-group=0",
       site.components, site.components - 1, options.program[0]));
 }
 
@@ -56,6 +56,16 @@ Launcher choose(const RunOptions& options, const Site& site) {
 }
 
 void add(std::vector<std::string>& words, std::initializer_list<std::string> more) { words.insert(words.end(), more); }
+
+/// To mpirun and srun a ":" is the begin of another program: `tutti rank` gets another word for those after the first `own` words.
+void hide_colons(std::vector<std::string>& words, size_t own, const Site& site) {
+  const auto begin = words.begin() + static_cast<std::ptrdiff_t>(own);
+  if (std::find(begin, words.end(), ":") == words.end()) return;
+  std::string other = "::";
+  while (std::find(begin, words.end(), other) != words.end()) other += ':';
+  std::replace(begin, words.end(), std::string(":"), other);
+  words.insert(begin, {site.tutti, "rank", "--colon", other, "--"});
+}
 
 }  // namespace
 
@@ -81,9 +91,25 @@ bool are_we_bound() {
 }
 }  // namespace
 
+namespace {
+/// Of an allocation that was asked for by tasks' GPUs, or all nodes'; 0: of another, or nodes have different numbers.
+int gpus_per_node(int tasks) {
+  if (env_string("SLURM_GPUS_PER_NODE")) return 0;
+  const auto number = [](const char* name) {
+    const std::string text = env_string(name).value_or("");
+    return !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos ? std::stoll(text) : 0LL;  // not a100:8
+  };
+  const auto nodes = number("SLURM_JOB_NUM_NODES"), of_task = number("SLURM_GPUS_PER_TASK"), here = number("SLURM_GPUS_ON_NODE");
+  const auto all = of_task > 0 ? of_task * tasks : here > 0 ? number("SLURM_GPUS") : 0;  // of all nodes' the daemons may get one each, or too many
+  const bool is_even = nodes > 0 && all % nodes == 0 && (here == 0 || here == all / nodes);
+  return is_even ? static_cast<int>(all / nodes) : 0;
+}
+}  // namespace
+
 Site this_site() {
   Site site{.has_mpirun = is_in_path("mpirun"), .has_srun = is_in_path("srun"), .in_allocation = std::getenv("SLURM_JOB_ID") != nullptr, .srun_mpi = {}, .tutti = this_program()};
   site.is_bound = are_we_bound();
+  site.has_cluster = site.has_srun && (env_string("SLURM_CONF") || access("/etc/slurm/slurm.conf", F_OK) == 0 || access("/run/slurm/conf/slurm.conf", F_OK) == 0);
   const auto step = env_string("SLURM_STEP_ID");
   site.in_step = step && *step != "4294967290";  // that is salloc's own interactive one, which takes nothing from others
   if (site.in_allocation) {
@@ -91,6 +117,7 @@ Site this_site() {
     const auto number = [](const char* name, int64_t otherwise) { return env_int(name, otherwise, 1, kMost); };
     site.components = static_cast<int>(number("SLURM_HET_SIZE", 1));
     site.tasks = static_cast<int>(number("SLURM_NTASKS", std::min<int64_t>(number("SLURM_JOB_NUM_NODES", 1) * number("SLURM_NTASKS_PER_NODE", 1), kMost)));
+    site.gpus_per_node = gpus_per_node(site.tasks);
     site.cpus_per_task = env_string("SLURM_CPUS_PER_TASK").value_or("");
   }
   if (site.has_srun && site.in_allocation) site.srun_mpi = output_of("timeout -k 1 10 srun --mpi=list 2>&1");
@@ -118,11 +145,15 @@ Command make_command(const RunOptions& options, const Site& site) {
     if (!hosts.empty()) add(words, {"-w", hosts});
     if (!hosts.empty() && hosts.find('[') == std::string::npos)  // else it takes as many nodes as the allocation has
       add(words, {"-N", std::to_string(std::min(options.ranks, static_cast<int>(std::set(options.hosts.begin(), options.hosts.end()).size())))});
-    // by default Slurm's PMIx mixes two algorithms, and a rank may leave MPI_Init before another is ready for its messages: that one crashes
-    command.variables = {{"SLURM_PMIX_FENCE", "tree"}};
+    // by default Slurm's PMIx mixes two algorithms, and a rank may leave MPI_Init before another is ready for its messages: that one crashes (docs/cluster.md)
+    command.variables = {{"SLURM_PMIX_FENCE", "ring"}};
     // since Slurm 22.05 srun no longer takes it from the allocation
     if (!site.cpus_per_task.empty() && !options.crowds && !site.in_step && options.ranks <= site.tasks) command.variables.emplace_back("SRUN_CPUS_PER_TASK", site.cpus_per_task);
   } else {
+    if (site.gpus_per_node > 0) {  // mpirun starts its daemons as a step of one task a node: told a task's GPUs, it would have one for all its ranks
+      add(words, {"env", "-u", "SLURM_GPUS", "-u", "SLURM_GPUS_PER_TASK"});
+      command.variables.emplace_back("SLURM_GPUS_PER_NODE", std::to_string(site.gpus_per_node));
+    }
     add(words, {"mpirun", "-n", std::to_string(options.ranks)});
     if (!options.raw) words.emplace_back("--tag-output");
     if (!hosts.empty()) add(words, {"--host", hosts});
@@ -133,10 +164,11 @@ Command make_command(const RunOptions& options, const Site& site) {
     const auto binds = [](const std::string& word) { return word.starts_with("--bind-to") || word.starts_with("-bind-to") || word.starts_with("--cpu-") || word.starts_with("--map-by") || word == "-rf" || word == "--rankfile"; };
     if (site.is_bound && std::none_of(options.launcher_options.begin(), options.launcher_options.end(), binds)) add(words, {"--bind-to", "none"});  // mpirun would leave where we are
     for (const std::string& name : options.exported) add(words, {"-x", name});
-    command.variables = mpirun_variables();
+    for (auto& variable : mpirun_variables()) command.variables.push_back(std::move(variable));
     if (site.in_step) command.variables.emplace_back("SLURM_OVERLAP", "1");  // for its daemons' srun, which would wait for the step that it is started in
   }
   words.insert(words.end(), options.launcher_options.begin(), options.launcher_options.end());
+  const size_t own = words.size();
   const bool marks_lines = command.by == Launcher::kMpirun && !options.raw;  // else mpirun loses parts of what its tags make too long
   if (marks_lines) {
     add(words, {site.tutti, "rank", "--lines"});
@@ -147,6 +179,7 @@ Command make_command(const RunOptions& options, const Site& site) {
   if (options.gdb >= 0) add(words, {site.tutti, "rank", "--gdb", std::to_string(options.gdb), "--"});
   if (options.valgrind) add(words, {"valgrind", "--quiet", "--error-exitcode=1"});
   words.insert(words.end(), options.program.begin(), options.program.end());
+  hide_colons(words, own, site);
   return command;
 }
 

@@ -14,12 +14,14 @@ namespace tutti::launcher {
 /// What is there to start ranks with.
 struct Site {
   bool has_mpirun = false, has_srun = false;
+  bool has_cluster = false;         ///< srun knows one: this may be its login node
   bool in_allocation = false;       ///< of Slurm's
   bool in_step = false;             ///< of Slurm's: `srun --pty bash`
   bool is_bound = false;            ///< this process, to fewer CPUs than the machine, or its control group, has
   int components = 1;               ///< of a heterogeneous allocation
   int tasks = 0;                    ///< that the allocation has CPUs for
   std::string cpus_per_task;        ///< of the allocation, if asked for
+  int gpus_per_node = 0;            ///< of the allocation, if asked for by --gpus-per-task or --gpus
   std::string srun_mpi;             ///< what `srun --mpi=list` says
   std::string tutti = "tutti";      ///< this program
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -17,6 +18,7 @@ namespace {
 struct Options {
   int gdb = -1;
   bool lines = false, plain = false;
+  std::string colon;  // what stands for ":"
   std::vector<std::string> program;
 };
 
@@ -31,6 +33,7 @@ int become_program(const Options& options) {
   if (options.lines) tutti::launcher::forward_lines();
   if (options.plain) setenv("TERM", "dumb", 1), setenv("NO_COLOR", "1", 0);
   std::vector<std::string> words = options.program;
+  if (!options.colon.empty()) std::replace(words.begin(), words.end(), options.colon, std::string(":"));
   if (this_rank() == options.gdb) {
     std::vector<std::string> gdb{"gdb", "-quiet", "-ex", "handle SIGUSR1 SIGUSR2 nostop noprint pass"};
     if (const auto terminal = tutti::env_string("TUTTI_TTY")) {
@@ -57,6 +60,7 @@ void tutti::launcher::add_rank(CLI::App& app, int& code) {
   command->add_flag("--lines", options->lines);
   command->add_flag("--plain", options->plain);
   command->add_option("--gdb", options->gdb);
+  command->add_option("--colon", options->colon);
   command->add_option("PROGRAM", options->program)->required();
   command->callback([options, &code] {
     options->program = program_of(options->program);

@@ -31,7 +31,10 @@ int run(RunOptions options) {
     options.exported.emplace_back("TUTTI_TTY");
   }
   options.plain = isatty(STDOUT_FILENO) == 0;
-  const Command command = make_command(options, this_site());
+  const Site site = this_site();
+  const Command command = make_command(options, site);
+  if (const auto cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)); site.has_cluster && !site.in_allocation && options.launcher == Launcher::kAuto && options.hosts.empty() && options.ranks > cpus)
+    fmt::print(stderr, "tutti: no allocation of Slurm's here: all {} ranks run on this host, which has {} CPUs; salloc or sbatch first (`tutti script`), or --launcher mpirun if that is meant\n", options.ranks, cpus);
   if (options.dry_run) {
     std::cout << as_shell(command) << '\n';
     return 0;
@@ -58,7 +61,7 @@ void tutti::launcher::add_job_options(CLI::App& command, RunOptions& options) {
   const auto choose = [&options](const std::string& word) { options.launcher = word == "srun" ? Launcher::kSrun : word == "mpirun" ? Launcher::kMpirun : Launcher::kAuto; };
   command.add_option_function<std::string>("--launcher", choose, "what starts the ranks; auto: srun inside an allocation, else mpirun")->check(CLI::IsMember({"auto", "mpirun", "srun"}))->option_text("auto|mpirun|srun");
   command.add_option("-L,--launcher-option", options.launcher_options, "handed to it, one word each: -L --bind-to -L none")->type_size(1)->allow_extra_args(false);
-  command.add_option("--bind", options.bind, "start each rank by `tutti bind`: gpu or cores; tutti's own programs bind themselves, but leave CUDA_VISIBLE_DEVICES alone")->check(CLI::IsMember({"gpu", "cores"}));
+  command.add_option("--bind", options.bind, "start each rank by `tutti bind`: gpu or cores; tutti's own programs bind themselves, but leave CUDA_VISIBLE_DEVICES alone")->check(CLI::IsMember({"gpu", "cores"}))->option_text("gpu|cores");
 }
 
 std::string tutti::launcher::check_seconds(const std::string& text) {

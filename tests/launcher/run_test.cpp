@@ -66,6 +66,17 @@ TEST(LineMarker, short_lines_are_filled_up_and_all_come_back) {
   }
 }
 
+TEST(LineMarker, a_line_may_come_in_parts) {
+  LineMarker marker;
+  std::string marked = marker.feed("a\nstep 5");
+  EXPECT_TRUE(marker.has_begun());
+  const std::string begun = marker.begun();
+  EXPECT_EQ(begun, "step 5");
+  EXPECT_FALSE(marker.has_begun());
+  expect_lines(Launcher::kMpirun, "[1,0]<stdout>:" + marked + "[1,0]<stdout>:" + begun, {{0, "a"}, {0, "step 5"}});
+  expect_lines(Launcher::kMpirun, "[1,0]<stdout>:" + marked + "[1,0]<stdout>:" + begun + "[1,0]<stdout>:" + marker.feed("7%\n"), {{0, "a"}, {0, "step 57%"}});
+}
+
 TEST(LineMarker, the_launchers_words_may_come_before_the_filling) {
   const std::string marked = LineMarker().feed("ab\n");
   expect_lines(Launcher::kMpirun, "[1,0]<stderr>:" + marked.substr(0, 9) + "\n---\n[1,0]<stderr>:" + marked.substr(9) + "[1,0]<stderr>:" + marked, {{0, "ab"}, {Untangler::kLauncher, "---"}, {0, "ab"}});
@@ -101,7 +112,7 @@ const Site kNode{.has_mpirun = true, .srun_mpi = {}};
 const Site kSlurm{.has_mpirun = true, .has_srun = true, .in_allocation = true, .srun_mpi = "MPI plugin types are...\n\tpmi2\n\tpmix_v4\n"};
 
 TEST(RunCommand, srun_inside_an_allocation_else_mpirun) {
-  EXPECT_EQ(as_shell(command({}, kSlurm)), "SLURM_PMIX_FENCE=tree srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --quit-on-interrupt --label ./program 'an argument'");
+  EXPECT_EQ(as_shell(command({}, kSlurm)), "SLURM_PMIX_FENCE=ring srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --quit-on-interrupt --label ./program 'an argument'");
   EXPECT_EQ(command({}, kNode).words[0], "mpirun");
   Site outside = kSlurm;
   outside.in_allocation = false;
@@ -125,10 +136,25 @@ TEST(RunCommand, cpus_per_task_go_on_to_srun) {
   Site wide = kSlurm;
   wide.tasks = 4;
   wide.cpus_per_task = "8";
-  EXPECT_TRUE(as_shell(command({}, wide)).starts_with("SLURM_PMIX_FENCE=tree SRUN_CPUS_PER_TASK=8 srun"));
+  EXPECT_TRUE(as_shell(command({}, wide)).starts_with("SLURM_PMIX_FENCE=ring SRUN_CPUS_PER_TASK=8 srun"));
   EXPECT_EQ(as_shell(command({.crowds = true}, wide)).find("SRUN_CPUS_PER_TASK"), std::string::npos);
   wide.tasks = 3;  // more ranks have no room for so many
   EXPECT_EQ(as_shell(command({}, wide)).find("SRUN_CPUS_PER_TASK"), std::string::npos);
+}
+
+TEST(RunCommand, mpiruns_daemons_get_all_gpus_of_their_nodes) {
+  Site by_task = kSlurm;
+  by_task.gpus_per_node = 4;
+  const std::string text = as_shell(command({.launcher = Launcher::kMpirun}, by_task));
+  EXPECT_TRUE(text.starts_with("SLURM_GPUS_PER_NODE=4 ")) << text;
+  EXPECT_NE(text.find(" env -u SLURM_GPUS -u SLURM_GPUS_PER_TASK mpirun -n 4 "), std::string::npos) << text;
+  EXPECT_EQ(as_shell(command({}, by_task)).find("env"), std::string::npos) << "srun's tasks have their own";
+}
+
+TEST(RunCommand, a_colon_is_not_the_begin_of_another_program) {
+  RunOptions options{.ranks = 1, .raw = true, .program = {"echo", ":", "::"}};
+  EXPECT_NE(as_shell(make_command(options, kNode)).find("tutti rank --colon ::: -- echo ::: ::"), std::string::npos);
+  EXPECT_NE(as_shell(make_command(options, kSlurm)).find("tutti rank --colon ::: -- echo ::: ::"), std::string::npos);
 }
 
 TEST(RunCommand, hosts_are_all_that_srun_takes) {

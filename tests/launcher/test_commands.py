@@ -60,6 +60,9 @@ def test_tutti_itself():
     for words, said in ((["run", "-n", "2", "--log-dri", "x", "--", "true"], "unknown option --log-dri;"), (["run", "-n", "2", "--map-by", "node", "true"], "-L --map-by"), (["run", "-np", "2", "true"], "unknown option -np"),
                         (["rnu", "-n", "2", "--", "true"], "no command 'rnu'"), (["trace", "raport", "x"], "no command 'raport'; tutti trace --help")):
         assert said in run(*words, code=109).stderr
+    for words, said in ((["echo", "a", "--timeout", "50"], "'--timeout' may be the program's or tutti's"), (["bash", "-c", "true"], "'-c' may be the program's or tutti's"), (["./p", "[x]"], "'[x]' would be taken apart"),
+                        (["tutti", "bind", "--", "true"], "'--' comes after the program")):
+        assert said + ": put -- before the program" in run("run", "-n", "1", *words, code=109).stderr
     for seconds in ("5m", "inf", "nan", "0"):
         assert "expected a number of seconds above 0" in run("run", "-n", "1", "--timeout", seconds, "true", code=105).stderr
     assert "slurm not in {auto,mpirun,srun}" in run("run", "-n", "1", "--launcher", "slurm", "true", code=105).stderr
@@ -95,5 +98,6 @@ def test_completion():
     assert complete("tutti", "trace", "") == ["report", "timeline", "-h", "--help"]
     assert complete("tutti", "trace", "timeline", "--o") == ["--output"]
     assert complete("tutti", "run", "-n", "2", "--max") == ["--max-restarts"]
+    assert complete("tutti", "run", "--launcher", "") == ["auto", "mpirun", "srun"] and complete("tutti", "verify", "--bind", "c") == ["cores"]
     assert "seq" in complete("tutti", "run", "-n", "2", "--", "se")
     assert complete("tutti", "run", "-n", "2", "--", "ls", "--ti") == []  # the program's own
