@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <set>
 
 #include "core/env.h"
@@ -43,6 +45,46 @@ struct Space {
   }
 };
 
+std::string line_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+/// CPUs that are threads of one core count once.
+size_t cores_of(const topology::IndexSet& cpus) {
+  std::set<std::string> cores;
+  for (const int cpu : cpus) {
+    const std::string siblings = line_of(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+    cores.insert(siblings.empty() ? std::to_string(cpu) : siblings);
+  }
+  return cores.size();
+}
+
+/// How many CPUs' time the control group, or one above it, gives (`docker run --cpus`); nothing: as much as there is.
+std::optional<double> cpu_quota() {
+  std::optional<double> least;
+  const auto note = [&least](double quota, double period) {
+    if (quota > 0 && period > 0) least = std::min(least.value_or(quota / period), quota / period);
+  };
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // 4:cpu,cpuacct:/path, or 0::/path
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool is_first_version = controllers.find(",cpu,") != std::string::npos;
+    if (!is_first_version && controllers != ",,") continue;
+    const std::filesystem::path top = is_first_version ? "/sys/fs/cgroup/cpu" : "/sys/fs/cgroup";
+    for (std::filesystem::path at = std::filesystem::path(line.substr(second + 1)).relative_path();; at = at.parent_path()) {
+      if (is_first_version) note(std::atof(line_of(top / at / "cpu.cfs_quota_us").c_str()), std::atof(line_of(top / at / "cpu.cfs_period_us").c_str()));
+      else if (const std::string max = line_of(top / at / "cpu.max"); max.find(' ') != std::string::npos) note(std::atof(max.c_str()), std::atof(max.c_str() + max.find(' ')));  // "max 100000": no limit
+      if (at.empty()) break;
+    }
+  }
+  return least;
+}
+
 }  // namespace
 
 void check_shared_memory(Findings& findings) {
@@ -64,8 +106,11 @@ void check_cpus(Findings& findings, int ranks) {
   const size_t granted = topology::granted().cpus.size();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   const std::string text = fmt::format("{} of {} CPUs may be used: {}", granted, online, to_string(topology::granted().cpus));
-  if (granted == 1 && online > 1)
-    findings.push_back({"CPUs", Level::kProblem, text + "; all threads of all ranks take turns on it",
+  if (const auto quota = cpu_quota(); quota && *quota < static_cast<double>(granted))
+    findings.push_back({"CPU time", *quota < 2 ? Level::kProblem : Level::kWarning, fmt::format("the control group gives {:.3g} CPUs' time to {} CPUs: ranks that wait spin, and use it up", *quota, granted),
+                        "ask for more (docker run --cpus, Kubernetes' limits.cpu), or for whole CPUs (--cpuset-cpus)"});
+  if (cores_of(topology::granted().cpus) == 1 && online > 1)
+    findings.push_back({"CPUs", Level::kProblem, text + "; all threads of all ranks take turns on one core",
                         "this shell is bound (taskset, control group, batch system): ask for more (#SBATCH --cpus-per-task=8, and for srun by itself -c 8 again), or start without mpirun --bind-to core"});
   else findings.push_back({"CPUs", Level::kOk, text, ""});
   if (ranks > 0 && static_cast<size_t>(ranks) > granted)

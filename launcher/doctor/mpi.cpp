@@ -76,6 +76,9 @@ void explain_failure(Findings& findings, const Answer& answer, const std::string
   if (has("symbol lookup error") || has("error while loading shared libraries") || has("undefined symbol") || library.empty())
     return findings.push_back({"MPI library", Level::kProblem, fmt::format("tutti was not built with the libmpi that is found here ({}):{}", library.empty() ? "none" : library, quoted(answer.output)),
                                fmt::format("LD_LIBRARY_PATH is '{}': take what does not belong to {} out of it, or load the module that tutti was built with", env_string("LD_LIBRARY_PATH").value_or(""), mpirun)});
+  if (!mpirun.empty() && open_mpi_version(mpirun).empty())
+    return findings.push_back({"mpirun", Level::kProblem, fmt::format("no Open MPI's: {}; tutti is built with {}:{}", mpirun, library, quoted(answer.output)),
+                               "PATH and LD_LIBRARY_PATH have to name one MPI; `type -a mpirun` shows all"});
   if (answer.outcome.timed_out)
     return findings.push_back({"MPI", Level::kProblem, fmt::format("two ranks on this host did not start and exchange messages in time:{}", quoted(answer.output)),
                                "if this machine is slow: --timeout 120; else the network (tutti run -n 2 -L --mca -L btl -L self,vader goes without; ip addr, a firewall on lo)"});
@@ -88,7 +91,7 @@ void check_mpi(Findings& findings, const RunOptions& job) {
   const Site site = this_site();
   if (job.launcher != Launcher::kSrun && !site.has_mpirun)
     return findings.push_back({"mpirun", Level::kProblem, "none in PATH", "apt-get install openmpi-bin, or load your site's module"});
-  const std::string mpirun = first_line(output_of("timeout -k 1 10 mpirun --version 2>&1")), library = libmpi();
+  const std::string mpirun = first_line(output_of("timeout -k 1 10 mpirun --version 2>/dev/null")), library = libmpi();
   if (!has_tutti_mpi())
     return findings.push_back({"tutti-mpi", Level::kProblem, fmt::format("{}-mpi is not there: this program asks MPI by it, and `tutti bench` needs it", this_program()), "install tutti again, or copy tutti-mpi, too"});
   RunOptions here = job;

@@ -70,6 +70,22 @@ def test_one_cpu():
     only(doctor(before=["taskset", "-c", cpu]), "CPUs", "problem", f"1 of {os.cpu_count()} CPUs may be used: {cpu};")
 
 
+def test_a_quota_of_cpu_time(tmp_path):
+    group = f"/sys/fs/cgroup/cpu/tutti-test-{os.getpid()}"
+    try:
+        os.mkdir(group)
+        pathlib.Path(group, "cpu.cfs_quota_us").write_text("150000")
+    except OSError:
+        if os.path.isdir(group):
+            os.rmdir(group)
+        pytest.skip("no control group of CPUs can be made here (version 1, root)")
+    try:
+        if os.sched_getaffinity(0).__len__() > 1:
+            only(doctor(before=["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "-"]), "CPU time", "problem", "gives 1.5 CPUs' time to")
+    finally:
+        os.rmdir(group)
+
+
 def test_oversubscription():
     ranks = os.cpu_count() + 1
     only(doctor("-n", str(ranks)), "oversubscription", "warning", f"{ranks} ranks on {len(os.sched_getaffinity(0))} CPU")
@@ -109,7 +125,7 @@ def test_mpirun_of_another_mpi(tmp_path):
     if not shutil.which("mpiexec.mpich"):
         pytest.skip("no MPICH here")
     os.symlink(shutil.which("mpiexec.mpich"), tmp_path / "mpirun")
-    only(doctor(PATH=f"{tmp_path}:{os.environ['PATH']}"), "MPI", "problem", "two ranks can't be started")  # it does not know Open MPI's options
+    only(doctor(PATH=f"{tmp_path}:{os.environ['PATH']}"), "mpirun", "problem", "no Open MPI's: HYDRA build details")
     (tmp_path / "mpirun").unlink()
     # as one that takes them: each rank is alone
     (tmp_path / "mpirun").write_text('#!/bin/bash\n[ "$1" != --version ] || { echo "HYDRA build details:"; exit; }\nwhile [ "${1#*tutti-mpi}" = "$1" ]; do shift; done\n"$@" & "$@"; wait\n')
