@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <regex>
 
 #include "commands.h"
 #include "run/command.h"
+#include "tutti/error.h"
 
 namespace {
 
@@ -28,7 +30,18 @@ std::string tutti_by_name() {
   return std::filesystem::equivalent(found, self, ignored) ? "tutti" : self;
 }
 
+/// Slurm's: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds.
+std::string check_time(const std::string& text) {
+  static const std::regex known(R"(\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE)");
+  return std::regex_match(text, known) ? "" : fmt::format("'{}': expected a time as Slurm has it: 30 (minutes), 4:00:00, 2-12", text);
+}
+/// A line of #SBATCH is taken apart at blanks.
+std::string check_word(const std::string& text) {
+  return !text.empty() && text.find_first_of(" \t\r\n\"'\\#") == std::string::npos ? "" : fmt::format("'{}': expected a word without blanks and quotes", text);
+}
+
 std::string script(const Options& options) {
+  if (options.nodes > options.ranks) throw tutti::UsageError(fmt::format("script: {} nodes for {} ranks: Slurm wants a task a node at least", options.nodes, options.ranks));
   std::string text = "#!/bin/bash\n";
   const auto line = [&](const std::string& option) { text += "#SBATCH " + option + "\n"; };
   line("--job-name=" + options.name);
@@ -56,9 +69,9 @@ std::string script(const Options& options) {
   text += "\ncode=$?\n";
   if (options.requeue)
     text +=
-          "# 75: it was asked to make room, and has saved. Or a node has failed: the job ends long before Slurm misses the node\n"
-          "all_nodes_answer() { timeout 30 srun --overlap -N \"$SLURM_JOB_NUM_NODES\" -n \"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 true; }\n"
-          "if [ $code = 75 ] || { [ $code != 0 ] && ! all_nodes_answer; }; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n";
+          "# 75: it was asked to make room, and has saved. Or a node has failed (this one answers, not all do): the job ends long before Slurm misses the node\n"
+          "answer() { timeout 30 srun --overlap --ntasks-per-node=1 -N \"$1\" -n \"$1\" \"${@:2}\" true; }\n"
+          "if [ $code = 75 ] || { [ $code != 0 ] && answer 1 -w \"$SLURMD_NODENAME\" && ! answer \"$SLURM_JOB_NUM_NODES\"; }; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n";
   return text + "exit $code\n";
 }
 
@@ -70,14 +83,14 @@ void tutti::launcher::add_script(CLI::App& app) {
   command->add_option("-N,--nodes", options->nodes, "nodes")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   command->add_option("-n,--ranks", options->ranks, "ranks, of all nodes together")->required()->check(CLI::Range(1, 1 << 24));
   command->add_option("--gpus-per-node", options->gpus_per_node, "GPUs of each node")->check(CLI::Range(0, 1024));
-  command->add_option("--time", options->time, "time limit as Slurm has it: 30, 4:00:00, 2-12");
+  command->add_option("--time", options->time, "time limit as Slurm has it: 30, 4:00:00, 2-12")->check(check_time);
   command->add_option("--signal-before", options->signal_before_s, "seconds before the limit when ranks get SIGUSR1: Session::on_preemption saves then")->check(CLI::Range(1, 65535));
   command->add_flag("--requeue", options->requeue, "start again after preemption (exit code 75) and when a node has failed");
-  command->add_option("--module", options->modules, "`module load` this first; may be repeated")->type_size(1)->allow_extra_args(false);
+  command->add_option("--module", options->modules, "`module load` this first; may be repeated")->type_size(1)->allow_extra_args(false)->check(check_word);
   command->add_option("--sbatch", options->sbatch, "another option of sbatch's: --sbatch=--account=me; may be repeated")->type_size(1)->allow_extra_args(false);
-  command->add_option("--name", options->name, "of the job")->capture_default_str();
-  command->add_option("--partition", options->partition, "Slurm's");
-  command->add_option("--output", options->output, "file for what it writes; %j is the job's number");
+  command->add_option("--name", options->name, "of the job")->check(check_word)->capture_default_str();
+  command->add_option("--partition", options->partition, "Slurm's")->check(check_word);
+  command->add_option("--output", options->output, "file for what it writes; %j is the job's number")->check(check_word);
   command->add_option("PROGRAM", options->program, "after --: the program and its arguments")->required();
   command->callback([options] {
     options->program = program_of(options->program);

@@ -45,15 +45,22 @@ def test_uneven_ranks_and_requeue(tmp_path):
     assert "#SBATCH --ntasks-per-node" not in text and "#SBATCH --requeue" in text
     (tmp_path / "tutti").write_text("#!/bin/sh\nexit $CODE\n")
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho \"$@\"\n")
-    (tmp_path / "srun").write_text("#!/bin/sh\nexit $NODES\n")
+    (tmp_path / "srun").write_text("#!/bin/sh\ncase \"$*\" in *'-w here'*) exit $HERE;; esac\nexit $NODES\n")
     for name in ("tutti", "scontrol", "srun"):
         (tmp_path / name).chmod(0o755)
-    for code, nodes, said in ((75, 0, "requeue 7\n"), (3, 0, ""), (3, 1, "requeue 7\n"), (0, 1, "")):
-        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code), "NODES": str(nodes), "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"})
+    for code, here, nodes, said in ((75, 0, 0, "requeue 7\n"), (3, 0, 0, ""), (3, 0, 1, "requeue 7\n"), (3, 1, 1, ""), (0, 0, 1, "")):  # where srun fails by itself it would go on for ever
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code), "HERE": str(here), "NODES": str(nodes), "SLURMD_NODENAME": "here", "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"})
         assert (done.returncode, done.stdout) == (code, said)
 
 
 def test_wrong_arguments():
     assert "PROGRAM" in script("-n", "2", code=106).stderr
     assert "--ranks" in script("--", "true", code=106).stderr
+    for words in (["--name", "my job"], ["--output", "a b"], ["--module", ""], ["--partition", "a\n#SBATCH -w x"]):
+        assert "without blanks" in script("-n", "1", *words, "--", "true", code=105).stderr
+    for text in ("4h", "", "1:2:3:4", "tomorrow"):
+        assert "a time as Slurm has it" in script("-n", "1", "--time", text, "--", "true", code=105).stderr
+    for text in ("30", "30:00", "4:00:00", "2-12", "2-12:30:00"):
+        assert f"#SBATCH --time={text}\n" in script("-n", "1", "--time", text, "--", "true").stdout
+    assert "4 nodes for 2 ranks" in script("-N", "4", "-n", "2", "--", "true", code=1).stderr
     assert "not in range" in script("-N", "0", "-n", "1", "--", "true", code=105).stderr
