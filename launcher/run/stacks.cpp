@@ -169,7 +169,7 @@ void look_around(pid_t launcher, View& view) {
   for (const auto& [rank, process] : ranks) {
     if (view.is_over) return;
     Sight sight = look_at(process);
-    note([&] { view.sights[rank] = std::move(sight); });
+    note([&, number = rank] { view.sights[number] = std::move(sight); });
   }
 }
 

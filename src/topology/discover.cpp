@@ -189,7 +189,7 @@ std::map<hwloc_obj_t, ByLibrary> gpu_devices(hwloc_topology_t topology) {
     if (owner) owner->push_back(stray);
   }
   for (auto& [pci, by_library] : all)
-    for (auto& [library, devices] : by_library) std::ranges::sort(devices, {}, [&library](hwloc_obj_t device) { return number_in(device, library); });
+    for (auto& [library, devices] : by_library) std::ranges::sort(devices, {}, [&name = library](hwloc_obj_t device) { return number_in(device, name); });
   return all;
 }
 

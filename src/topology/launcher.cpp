@@ -112,7 +112,7 @@ std::optional<std::string> wholes() {
     if (entry.starts_with(kMigPart) && !entry.starts_with("MIG-GPU-")) parts.push_back(entry);
   if (parts.empty()) return std::nullopt;
   std::string text;
-  for (const auto& [part, pci] : wholes_of_parts(parts)) text += (text.empty() ? "" : ",") + part + "=" + pci;
+  for (const auto& [part, pci] : wholes_of_parts(parts)) text += fmt::format("{}{}={}", text.empty() ? "" : ",", part, pci);
   return text;
 }
 
