@@ -44,9 +44,11 @@ cut() {
   local host=$1 launcher=$2 options=() job start took left
   shift 2
   [ "$launcher" = alone ] || options=("${keepalive[@]}")
+  : >"$out"
   on_hosts "${options[@]}" "$program" "$@" >"$out" 2>&1 &
   job=$!
-  for _ in $(seq 100); do grep -q 'at work' "$out" && break; sleep 0.1; done
+  for _ in $(seq 200); do grep -q 'at work' "$out" && break; sleep 0.1; done
+  grep -q 'at work' "$out" && [ "$(ranks_left tuttif1 tuttif2 tuttif3 | wc -l)" -ge 6 ] || { echo "FAILED: $*: not at work when the link is to be cut"; bad=1; }
   "$here/hosts-fault" "$host" link-down
   start=$(date +%s%N)
   while [ -n "$(ranks_left tuttif1 tuttif2 tuttif3)" ] && [ $(($(date +%s%N) - start)) -lt 12000000000 ]; do sleep 0.1; done
@@ -62,7 +64,7 @@ cut() {
   else
     wait $job; code=$?
     took=$((($(date +%s%N) - start) / 1000000))
-    [ "$code" = 0 ] || [ "$code" = 137 ] || code=ended
+    [ "$code" = 0 ] || [ "$code" = 137 ] || [ "$took" -gt 12000 ] || code=ended
     says "$host cut off, with keepalive, $*: mpirun gone too after $took ms" ended 'tuttif3'
   fi
   "$here/hosts-fault" "$host" link-up

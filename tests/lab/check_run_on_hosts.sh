@@ -25,26 +25,31 @@ grep -q 'name="spmd, 6 ranks" tests="6"' "$HOSTS_STATE/junit" || fail "results o
 tutti run -n 6 "${hosts[@]}" -- bash -c '[ $OMPI_COMM_WORLD_RANK != 5 ] || exit 5; sleep 60'; [ $? = 5 ] || fail "the exit code of a rank on another host"
 echo "ok: jobs on 3 hosts"
 
-# cut SECONDS COMMAND...: a link is cut while it works; the job has ended within that time, and the host is named
+# cut COMMAND...: a link is cut while it works; the job has ended within 10 s, on a busy machine in one of three tries, and the host is named
 cut() {
-  local most=$1 job start took code; shift
-  tutti "$@" &
-  job=$!
-  for _ in $(seq 100); do grep -q 'at work' "$out" 2>/dev/null && break; sleep 0.1; done
-  sleep 0.5
-  "$here/hosts-fault" tuttir3 link-down
-  start=$(date +%s%N)
-  wait $job; code=$?
-  took=$((($(date +%s%N) - start) / 1000000))
-  "$here/hosts-fault" tuttir3 link-up
-  [ $code != 0 ] || fail "a cut link: exit code 0"
-  [ $took -le $((most * 1000)) ] || fail "a cut link: the job ended after $took ms, expected $most s at most: $*"
-  grep -q tuttir3 "$out" || fail "a cut link: the host is not named"
-  echo "ok: ${*:6}: the job ended $took ms after a link was cut, exit code $code: $(grep -m1 tuttir3 "$out")"
+  local job start took code
+  for _ in 1 2 3; do
+    rm -f "$out"
+    tutti "$@" &
+    job=$!
+    for _ in $(seq 200); do grep -q 'at work' "$out" 2>/dev/null && break; sleep 0.1; done
+    grep -q 'at work' "$out" || fail "a job whose link is to be cut is not at work after 20 s"
+    sleep 0.5
+    kill -0 $job 2>/dev/null || fail "a job whose link is to be cut has ended by itself"
+    "$here/hosts-fault" tuttir3 link-down
+    start=$(date +%s%N)
+    wait $job; code=$?
+    took=$((($(date +%s%N) - start) / 1000000))
+    "$here/hosts-fault" tuttir3 link-up
+    [ $code = 1 ] || [ $code = 205 ] || fail "a cut link: exit code $code, the guide says 1 or 205"
+    grep -q tuttir3 "$out" || fail "a cut link: the host is not named"
+    echo "ok: ${*:6}: the job ended $took ms after a link was cut, exit code $code: $(grep -m1 tuttir3 "$out")"
+    [ $took -gt 10000 ] || return 0
+  done
+  fail "a cut link: the job ended after $took ms, expected 10 s at most: $*"
 }
-# 9 s (bar: 10): the heartbeat's 5 or mpirun's keepalive, and what it takes to clean up; the limits leave room for a busy machine
-cut 12 run -n 6 "${hosts[@]}" -- "$build/tests/control/host_faults" work 1000
-cut 12 run -n 6 "${hosts[@]}" -- bash -c 'echo at work; sleep 60'
+cut run -n 6 "${hosts[@]}" -- "$build/tests/control/host_faults" work 1000
+cut run -n 6 "${hosts[@]}" -- bash -c 'echo at work; sleep 60'
 
 # a firewall between two of them, not between them and where mpirun runs
 block() { "$HOSTS_STATE/agent" tuttir2 "iptables $1 INPUT -s 10.204.0.3 -p tcp --dport 1024:65535 -j DROP; iptables $1 OUTPUT -d 10.204.0.3 -p tcp --dport 1024:65535 -j DROP"; }

@@ -15,7 +15,7 @@ trap '"$here/slurm-down" "$state" >/dev/null 2>&1; rm -rf "$state"' EXIT
 . "$state/env"
 . "$here/../support/mpi_env.sh"
 unset OMPI_MCA_rmaps_base_oversubscribe  # Slurm says how many
-export SLURM_PMIX_FENCE=tree  # as tutti run does: docs/cluster.md
+export SLURM_PMIX_FENCE=ring  # as tutti run does: docs/cluster.md
 tutti=$build/launcher/tutti hello=$build/examples/hello
 fail() { echo "FAILED: $1"; [ ! -s "$state/out" ] || tail -n 40 "$state/out"; exit 1; }
 # says PATTERN TIMES COMMAND...: succeeds, and so many lines match
@@ -24,12 +24,12 @@ says() {
   timeout 90 "$@" >"$state/out" 2>&1 || fail "$*: exit code $?"
   [ "$(grep -cE -- "$pattern" "$state/out")" = "$times" ] || fail "$*: expected $times times '$pattern'"
 }
-batch() { timeout 120 sbatch --quiet --wait --output="$state/out" "$@"; }
+batch() { timeout 300 sbatch --quiet --wait --output="$state/out" "$@"; }
 
 # by srun: a rank a node, four on one, the digits
 says 'hello from worker' 4 srun --mpi=pmix -N4 -n4 "$hello"
 says 'hello from worker' 4 srun --mpi=pmix -N1 -n4 "$hello"
-says 'accuracy' 1 srun --mpi=pmix -N1 -n4 "$build/examples/digits"
+says 'accuracy' 1 srun --mpi=pmix -N4 -n4 "$build/examples/digits"
 
 # by tutti run, which takes srun, and by mpirun, in a batch job
 cat >"$state/job" <<JOB
@@ -46,7 +46,7 @@ echo "exit code \$?"
 mpirun -n 4 "$build/examples/digits"
 JOB
 batch -N4 -n4 "$state/job" || fail "a batch job"
-grep -q '^SLURM_PMIX_FENCE=tree srun --mpi=pmix' "$state/out" || fail "tutti run takes srun in an allocation"
+grep -q '^SLURM_PMIX_FENCE=ring srun --mpi=pmix' "$state/out" || fail "tutti run takes srun in an allocation"
 [ "$(grep -cE '^(\[0\] )?hello from worker' "$state/out")" = 12 ] || fail "hello by three launchers"
 grep -q '^exit code 5$' "$state/out" || fail "the exit code of a program under srun"
 [ "$(grep -c 'accuracy' "$state/out")" = 3 ] || fail "digits by three launchers on four nodes"
@@ -55,16 +55,28 @@ says 'hello from worker' 4 salloc --quiet -N2 -n4 "$tutti" run -n 4 -- "$hello"
 # its daemons' step inside a step, which has all CPUs
 says 'hello from worker' 2 salloc --quiet -N2 -n2 srun -N2 -n2 bash -c "[ \$SLURM_PROCID != 0 ] || timeout 20 $tutti run -n 2 --launcher mpirun -- $hello"
 says '^\[[0-3]\] runs on n[24]$' 4 salloc --quiet -N4 --ntasks-per-node=2 "$tutti" run -n 4 --hosts n2,n4 -- bash -c 'echo "runs on $SLURMD_NODENAME"'
-says '^\[[01]\] has 2 CPUs$' 2 salloc --quiet -N2 -n2 -c2 "$tutti" run -n 2 -- bash -c 'echo "has $SLURM_CPUS_PER_TASK CPUs"'
+says '^\[[01]\] .* CPUs=4 ' 2 salloc --quiet -N2 -n2 -c2 "$tutti" run -n 2 -- bash -c 'scontrol -o show step "$SLURM_JOB_ID.$SLURM_STEP_ID"'  # two for each
+
+# a job that passes its limit, meanwhile: nobody asked to be told before
+printf '#!/bin/bash\n"%s" run -n 2 -- sleep 47110\n' "$tutti" >"$state/job"
+limited=$(sbatch --parsable --output="$state/limited" -N1 -n2 --time=1 "$state/job") || fail "a job with a time limit"
 
 # how a program ends, a time limit, signals, logs: as under mpirun
 cat >"$state/job" <<JOB
 #!/bin/bash
 "$tutti" run -n 2 -- ./nosuch; echo "no such program: \$?"
 "$tutti" run -n 2 -- /etc/passwd; echo "no program: \$?"
-for how in 'exit 3' 'kill -9 \$\$' 'kill -SEGV \$\$'; do
-  "$tutti" run -n 2 -- bash -c "[ \\\$SLURM_PROCID = 0 ] || { \$how; }; sleep 20"
-  echo "\$how: \$?"
+for by in srun mpirun; do
+  for how in 'exit 3' 'kill -9 \$\$' 'kill -SEGV \$\$'; do
+    "$tutti" run -n 2 --launcher \$by -- bash -c "[ \\\${PMIX_RANK:-\\\$SLURM_PROCID} = 0 ] || { \$how; }; sleep 20"
+    echo "\$by, \$how: \$?"
+  done
+  BREAK=abort "$tutti" run -n 2 --launcher \$by -- "$build/tests/launcher/spmd"
+  echo "\$by, abort: \$?"
+  for sent in INT TERM HUP; do
+    timeout --foreground --preserve-status -s \$sent 4 "$tutti" run -n 2 --launcher \$by -- sleep 47111
+    echo "\$by, \$sent: \$?"
+  done
 done
 "$tutti" run -n 2 --timeout 2 --log-dir "$state/logs" -- bash -c 'echo begun; exec sleep 60'
 echo "time limit: \$?"
@@ -75,7 +87,12 @@ wait \$!
 echo "signal: \$?, \$(grep -c got "$state/ready")"
 JOB
 batch -N2 -n2 "$state/job"
-for line in 'no such program: 127' 'no program: 126' 'exit 3: 3' 'kill -9 $$: 137' 'kill -SEGV $$: 139' 'time limit: 124' 'signal: 0, 2'; do grep -qFx -- "$line" "$state/out" || fail "expected '$line'"; done
+expected=('no such program: 127' 'no program: 126' 'time limit: 124' 'signal: 0, 2')
+for by in srun mpirun; do
+  for line in 'exit 3: 3' 'kill -9 $$: 137' 'kill -SEGV $$: 139' 'abort: 7' 'INT: 130' 'TERM: 143' 'HUP: 129'; do expected+=("$by, $line"); done
+done
+for line in "${expected[@]}"; do grep -qFx -- "$line" "$state/out" || fail "expected '$line'"; done
+! pgrep -fx 'sleep 47111' >/dev/null || fail "ranks are left of a job that was told to end"
 [ "$(cat "$state"/logs/rank-*.out)" = $'begun\nbegun' ] || fail "logs under srun"
 
 # a script of tutti's own: accepted, runs; its hook saves before the time limit, the job is queued again
@@ -89,32 +106,45 @@ timeout 120 sbatch --quiet --wait "$state/own" || fail "a script of tutti's: $(c
 job=$(sbatch --parsable "$state/own") || fail "a script that requeues"
 for _ in $(seq 100); do scontrol show job "$job" | grep -q 'Restarts=1' && break; sleep 0.2; done
 scontrol show job "$job" | grep -qE 'JobState=(PENDING|RUNNING|COMPLETING)' && scontrol show job "$job" | grep -q 'Restarts=1' ||
-  fail "a job that ends with 75 is queued again: $(scontrol show job "$job")"  # Slurm starts it two minutes later
+  fail "a job that ends with 75 is queued again: $(scontrol show job "$job")"
 scancel "$job"
 
-# a warning before the time limit: the hook saves, and the job is queued again
+# a warning before the time limit: the hook saves, the job is queued again, and starts again; by mpirun as well
 ways=$build/tests/control/ways
 running() { ps -eo args= | grep -c "^$ways [p]reempted"; }  # ranks on all nodes: they share this machine's processes
+shows() { # JOB PATTERN SECONDS
+  for _ in $(seq $(($3 * 5))); do scontrol show job "$1" | grep -qE "$2" && return; sleep 0.2; done
+  fail "a job: expected $2: $(scontrol show job "$1")"
+}
+at_work() { # TIMES: so often has the program begun
+  for _ in $(seq 600); do [ -f "$state/out" ] && [ "$(grep -c 'at work' "$state/out")" -ge "$1" ] && return; sleep 0.1; done
+  fail "a job has not begun $1 times"
+}
 rm -f "$state/out"
 "$tutti" script -N 2 -n 4 --time 1 --signal-before 50 --requeue --output "$state/out" -- "$ways" preempted >"$state/own"
 job=$(sbatch --parsable "$state/own") || fail "a script with a warning"
-for _ in $(seq 300); do scontrol show job "$job" | grep -q 'Restarts=1' && break; sleep 0.2; done
-scontrol show job "$job" | grep -q 'Restarts=1' || fail "a job that is warned is queued again: $(scontrol show job "$job")"
+shows "$job" Restarts=1 60
 grep -q 'saved on 4 workers' "$state/out" || fail "a job that is warned saves"
+at_work 2
 scancel "$job"
+rm -f "$state/out"
+"$tutti" script -N 2 -n 4 --time 1 --signal-before 50 --output "$state/out" -- "$ways" preempted | sed 's/ run -n/ run --launcher mpirun -n/' >"$state/own"
+job=$(sbatch --parsable "$state/own") || fail "a script with a warning, by mpirun"
+shows "$job" 'ExitCode=75:0' 60
+grep -q 'saved on 4 workers' "$state/out" || fail "a job that is warned saves, by mpirun"
 
-# scancel ends the ranks, under srun and under mpirun
+# scancel ends the ranks, under srun and under mpirun, and what would be queued again otherwise is not
 for launcher in srun mpirun; do
-  printf '#!/bin/bash\n%s run -n 4 --launcher %s -- %s preempted\n' "$tutti" $launcher "$ways" >"$state/job"
   rm -f "$state/out"
-  job=$(sbatch --parsable --output "$state/out" -N2 -n4 "$state/job") || fail "a job to be cancelled"
-  for _ in $(seq 100); do grep -q 'at work' "$state/out" 2>/dev/null && break; sleep 0.1; done
+  "$tutti" script -N 2 -n 4 --time 5 --signal-before 60 --requeue --output "$state/out" -- "$ways" preempted | sed "s/ run -n/ run --launcher $launcher -n/" >"$state/own"
+  job=$(sbatch --parsable "$state/own") || fail "a job to be cancelled"
+  at_work 1
   [ "$(running)" -ge 4 ] || fail "a job to be cancelled: $(running) ranks"
   scancel "$job"
   for _ in $(seq 150); do [ "$(running)" = 0 ] && break; sleep 0.1; done
   [ "$(running)" = 0 ] || fail "scancel leaves ranks of $launcher: $(ps -eo pid,args | grep "[p]reempted")"
-  for _ in $(seq 100); do scontrol show job "$job" | grep -q 'JobState=COMPLETING' || break; sleep 0.1; done
-  scontrol show job "$job" | grep -q 'JobState=CANCELLED' || fail "a cancelled job: $(scontrol show job "$job")"
+  shows "$job" 'JobState=CANCELLED' 10
+  scontrol show job "$job" | grep -q Restarts=0 || fail "a cancelled job is queued again"
 done
 
 # a heterogeneous job: programs run over both components; tutti run says that it does not choose
@@ -164,35 +194,58 @@ gpus() { # EXPECTED SRUN_OPTIONS...: of the ranks in order
   got=$(sort -n "$state/out" | sed -nE 's/^[0-9]+ 0000:0([1-4]):00.0$/\1/p' | tr '1234\n' '0123 ' | tr -d ' ')
   [ "$got" = "$expected" ] || fail "srun $* tutti bind: ranks got GPUs $got, expected $expected"
 }
-gpus 0123 -n4 --gpus-per-node=4
-gpus 0123 -n4 --gpus-per-task=1
-gpus 0123 -n4 --gpus-per-node=4 --gpu-bind=single:1
-gpus 0123 -n4 --gpus-per-node=4 --gpu-bind=closest
-gpus 0011 -n4 --gpus-per-node=4 --gpu-bind=single:2
-gpus 3210 -n4 --gpus-per-node=4 --gpu-bind=mask_gpu:8,4,2,1
-gpus 3210 -n4 --gpus-per-node=4 --gpu-bind=map_gpu:3,2,1,0
-gpus 001 -n3 --gpus-per-node=2
-gpus 0011223 -n7 --gpus-per-node=4
+rows=0
+while IFS='|' read -r options expected; do  # the guide's table
+  gpus "$(tr -d ' ' <<<"$expected")" $options </dev/null  # srun would read the rows
+  rows=$((rows + 1))
+done < <(sed -nE 's/^\| `(-n[0-9]+ [^`]*)` \| ([0-9 ]+) \|$/\1|\2/p' "$here/../../docs/cluster.md")
+[ $rows -ge 13 ] || fail "docs/cluster.md has $rows ways to bind GPUs, expected 13 and more"
+# in a batch job, by both launchers, on two nodes
+for options in --gpus-per-node=4 --gres=gpu:4 --gpus-per-task=1 --gpus=8 '--gpus-per-node=4 --gpu-bind=single:1'; do
+  for launcher in srun mpirun; do
+    printf '#!/bin/bash\n"%s" run -n 8 --launcher %s -- "%s"\n' "$tutti" $launcher "$hello" >"$state/job"
+    batch -N2 -n8 --ntasks-per-node=4 $options "$state/job" || fail "$launcher in a batch job, $options"
+    got=$(sed -nE 's/^\[([0-7])\] \[tutti info (n[1-4]) .* GPU cuda([0-3]) .*/\1 \3/p' "$state/out" | sort -n | cut -d' ' -f2 | tr -d '\n')
+    [ "$got" = 01230123 ] || fail "$launcher in a batch job, $options: ranks got GPUs $got"
+  done
+done
 unset TUTTI_TOPOLOGY TUTTI_LOG
 
-# a node fails: the job is queued again
+# the limit that was passed: the job is over, its ranks are gone
+shows "$limited" 'JobState=TIMEOUT' 60
+for _ in $(seq 100); do pgrep -fx 'sleep 47110' >/dev/null || break; sleep 0.1; done
+! pgrep -fx 'sleep 47110' >/dev/null || fail "ranks are left of a job that has passed its limit"
+
+# a node fails: the script has the job queued again, before Slurm misses the node, and it starts again; one that fails by itself is not
+sed 's/^SlurmdTimeout=.*/SlurmdTimeout=300/' -i "$state/etc/slurm.conf" && scontrol reconfigure || fail "scontrol reconfigure"
+rm -f "$state/out"
+"$tutti" script -N 2 -n 2 --requeue --output "$state/out" -- bash -c 'echo ran; exit 3' >"$state/own"
+job=$(sbatch --parsable "$state/own") || fail "a job that fails"
+shows "$job" 'JobState=FAILED' 60
+scontrol show job "$job" | grep -q Restarts=0 && scontrol show job "$job" | grep -q ExitCode=3:0 || fail "a job that fails by itself: $(scontrol show job "$job")"
 rm -f "$state/out"
 "$tutti" script -N 2 -n 2 --requeue --output "$state/out" -- "$ways" preempted >"$state/own"
 job=$(sbatch --parsable --nodelist=n3,n4 "$state/own") || fail "a job whose node will fail"
-for _ in $(seq 100); do grep -q 'at work' "$state/out" 2>/dev/null && break; sleep 0.1; done
+at_work 1
 "$here/slurm-node" "$state" n4 crash >/dev/null 2>&1
-for _ in $(seq 300); do scontrol show job "$job" | grep -q 'Restarts=1' && break; sleep 0.2; done
-scontrol show job "$job" | grep -q 'Restarts=1' || fail "a job whose node has failed is queued again: $(scontrol show job "$job")"
-scancel "$job"
+shows "$job" Restarts=1 90
+grep -q 'on n4 has not been heard from' "$state/out" || fail "a job whose node has failed names it"
 "$here/slurm-node" "$state" n4 start >/dev/null 2>&1
+at_work 2
+scancel "$job"
 for _ in $(seq 200); do [ "$(sinfo -h -N -o %T | grep -c '^idle$')" = 4 ] && break; sleep 0.2; done
 [ "$(sinfo -h -N -o %T | grep -c '^idle$')" = 4 ] || fail "a node that is started again is used again: $(sinfo -N)"
 
-# a node that crashes ends the job
+# ranks whose process ids, as in containers of their own, mean nothing to each other: each is a node
+OMPI_MCA_btl=self,tcp TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=2 TUTTI_TEST_ONE_NODE=0 timeout 60 srun --mpi=pmix -N1 -n2 unshare --pid --fork --mount-proc "$build/tests/control/session_test" --gtest_brief=1 >"$state/out" 2>&1 ||
+  fail "ranks in process namespaces of their own"
+
+# a node that crashes ends the job, srun too when Slurm misses it
+sed 's/^SlurmdTimeout=.*/SlurmdTimeout=10/' -i "$state/etc/slurm.conf" && scontrol reconfigure || fail "scontrol reconfigure"
 begun=$SECONDS
 (sleep 2; "$here/slurm-node" "$state" n2 crash >/dev/null 2>&1) &
 TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=4 TUTTI_TEST_ONE_NODE=0 timeout 60 srun --mpi=pmix -N4 -n4 "$build/tests/control/soak_test" --gtest_brief=1 >"$state/out" 2>&1 && fail "a job whose node has crashed succeeds"
 [ $((SECONDS - begun)) -ge 2 ] || fail "it ended before the node crashed"
 [ $((SECONDS - begun)) -lt 20 ] || fail "a job whose node has crashed ends after $((SECONDS - begun)) s"
-grep -E "rank 1|n2" "$state/out" | grep -qvE "^srun:|slurmstepd" || fail "tutti does not name what is lost"
+grep -qE "rank 1 .*on n2 has not been heard from|rank 1 .*n2.* (is gone|has ended|was killed)" "$state/out" || fail "tutti does not name what is lost"
 echo "Slurm, 4 nodes: fine"
