@@ -94,7 +94,7 @@ bool are_we_bound() {
 namespace {
 /// Of an allocation that was asked for by tasks' GPUs, or all nodes'; 0: of another, or nodes have different numbers.
 int gpus_per_node(int tasks) {
-  if (env_string("SLURM_GPUS_PER_NODE")) return 0;
+  if (env_string("SLURM_GPUS_PER_NODE") || env_string("SLURM_TASKS_PER_NODE").value_or("").find(',') != std::string::npos) return 0;  // "3,1"
   const auto number = [](const char* name) {
     const std::string text = env_string(name).value_or("");
     return !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos ? std::stoll(text) : 0LL;  // not a100:8

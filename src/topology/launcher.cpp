@@ -130,7 +130,10 @@ std::optional<std::string> reachable_gpus() {
 
 std::optional<std::string> this_process(const char* name) {
   if (name == std::string_view(kReachableGpus)) return reachable_gpus();
-  if (name == std::string_view(kWholes)) return wholes();
+  if (name == std::string_view(kWholes)) {
+    static const auto known = wholes();  // the library takes its time
+    return known;
+  }
   const char* value = std::getenv(name);
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
