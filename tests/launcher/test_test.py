@@ -45,7 +45,7 @@ def test_a_rank_ends(how, reason):
 def test_a_rank_hangs():
     begun = time.monotonic()
     out = run("-n", "3", "--timeout", "6", "--", SPMD, code=1, BREAK="hang")
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < 23
     assert re.search(r"tutti: rank 2 \(pid \d+\): .*Spmd_Sum_Test::TestBody \(", out), out
     assert "tutti: not in MPI, where others wait: rank 2;" in out
     assert "rank 2 is in Spmd.Sum" in out  # by itself, on SIGUSR2
