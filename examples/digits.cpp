@@ -123,7 +123,8 @@ int controller(int argc, char** argv) {
   for (int epoch = 1; epoch <= epochs; ++epoch) {
     compute(weights, pixels, labels, gradient);
     tutti::DRef loss = step(weights, velocity, gradient, rows, 0.5);
-    std::printf("epoch %3d loss %.6f\n", epoch, loss.debug_get_from_remote(0).as<double>());
+    if (epoch % std::max(epochs / 10, 1) == 0)
+      std::printf("epoch %3d loss %.6f\n", epoch, loss.debug_get_from_remote(0).as<double>());
   }
 
   const auto last = weights.debug_get_from_remote(session.num_workers() - 1).as<tutti::Tensor>();

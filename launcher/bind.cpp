@@ -28,8 +28,8 @@ namespace {
 using namespace tutti;
 using namespace tutti::topology;
 
-struct Options {
-  std::optional<Policy> policy;  // --bind
+struct BindOptions {
+  std::string bind;
   bool keep_devices = false, json = false;
   std::vector<std::string> program;
 };
@@ -105,20 +105,21 @@ struct Place {
 };
 
 /// --bind, else TUTTI_BIND.
-Binding binding_of(const Options& options) {
-  if (options.policy) return *options.policy == Policy::kCores ? Binding::kCores : Binding::kGpu;
-  return parse_binding(env_string("TUTTI_BIND").value_or("gpu"));
+Binding binding_of(const BindOptions& options) {
+  return parse_binding(options.bind.empty() ? env_string("TUTTI_BIND").value_or("gpu") : options.bind);
 }
 
-int bind_and_run(const Options& options) {
+int bind_and_run(const BindOptions& options) {
   const Binding binding = binding_of(options);
+  // tutti verify and sessions make the same of it
+  if (options.bind.empty()) setenv("TUTTI_BIND", "gpu", 0);
+  else setenv("TUTTI_BIND", options.bind.c_str(), 1);
   if (binding == Binding::kNone) return launcher::become(options.program);
   const Place place(binding, "bind");
   for (const std::string& note : place.assigned.notes) place.say(note);
   if (!place.assigned.is_bound) place.say(fmt::format("stays on CPUs {}, where it was bound", to_string(place.mine.cpus)));
   else if (const std::string problem = topology::bind(place.placement()); !problem.empty()) place.say(problem);
-  if (place.assigned.is_bound) setenv("TUTTI_BOUND", "1", 1);  // tutti verify and sessions know whose it is
-  setenv("TUTTI_BIND", binding == Binding::kCores ? "cores" : "gpu", options.policy ? 1 : 0);  // and make the same of it
+  if (place.assigned.is_bound) setenv("TUTTI_BOUND", "1", 1);  // they know whose it is
   const auto devices = options.keep_devices ? Variables() : first_gpu(this_process, place.node, place.gpu);
   for (const auto& [name, value] : devices) setenv(name.c_str(), value.c_str(), 1);
   setenv(kDevicesAreSet, devices.empty() ? "0" : "1", 1);
@@ -136,7 +137,7 @@ std::string device_here(const Node& node, const std::string& vendor) {
   return "none";
 }
 
-int verify_place(const Options& options) {
+int verify_place(const BindOptions& options) {
   const Binding binding = binding_of(options);
   if (binding == Binding::kNone) {
     fmt::print("{}\n", options.json ? R"({"schema": "tutti.verify/1", "planned": null, "differences": []})" : "nothing is planned (TUTTI_BIND=none)");
@@ -161,22 +162,21 @@ int verify_place(const Options& options) {
   return differences.empty() ? 0 : 1;
 }
 
-void add_policy(CLI::App& command, Options& options) {
-  launcher::add_policy(command, "Default: TUTTI_BIND, else gpu", [&options](Policy policy) { options.policy = policy; });
-}
+const std::string kDefault = ". Default: TUTTI_BIND, else gpu";
 
 }  // namespace
 
-void launcher::add_policy(CLI::App& command, const std::string& description, const std::function<void(Policy)>& choose) {
-  const auto parse = [choose](const std::string& word) { choose(word == "cores" ? Policy::kCores : Policy::kGpu); };
-  command.add_option_function<std::string>("--bind", parse, "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs. " + description)
-      ->check(CLI::IsMember({"gpu", "cores"}))->option_text("gpu|cores");
+void launcher::add_binding(CLI::App& command, std::string& bind, const std::string& description) {
+  const auto words = CLI::IsMember({"gpu", "cores", "user", "none"});
+  command.add_option("--bind", bind, description)->check(words)->option_text("gpu|cores|user|none");
 }
 
 void launcher::add_bind(CLI::App& app, int& code) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BindOptions>();
   auto* bind = app.add_subcommand("bind", "puts this rank on its cores, memory and GPU, then becomes the program: mpirun -n 4 tutti bind -- ./program");
-  add_policy(*bind, *options);
+  const std::string words = "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs; "
+                            "user: CPUs stay, a GPU is chosen; none: nothing is done";
+  add_binding(*bind, options->bind, words + kDefault);
   bind->add_flag("--keep-devices", options->keep_devices, "leave CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES as they are; else this rank's GPU comes first in them");
   bind->add_option("PROGRAM", options->program, "after --: the program and its arguments")->required();
   bind->callback([options, &code] {
@@ -184,7 +184,7 @@ void launcher::add_bind(CLI::App& app, int& code) {
     code = bind_and_run(*options);
   });
   auto* verify = app.add_subcommand("verify", "what the kernel grants this rank, and whether that is the plan: mpirun -n 4 tutti bind -- tutti verify");
-  add_policy(*verify, *options);
+  add_binding(*verify, options->bind, "as of tutti bind" + kDefault);
   verify->add_flag("--json", options->json, "\"tutti.verify/1\" of docs/formats.md, a line a rank");
   verify->callback([options, &code] { code = verify_place(*options); });
 }

@@ -4,10 +4,35 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <iostream>
 #include <string>
 #include <string_view>
 
 namespace {
+
+/// As users type it: "tutti bench allreduce".
+std::string full_name(const CLI::App& command) {
+  return command.get_parent() ? full_name(*command.get_parent()) + " " + command.get_name() : command.get_name();
+}
+
+std::vector<const CLI::App*> subcommands(const CLI::App& command) {
+  return command.get_subcommands([](const CLI::App*) { return true; });
+}
+
+const CLI::App* subcommand(const CLI::App& command, const std::string& name) {
+  for (const CLI::App* one : subcommands(command))
+    if (one->get_name() == name) return one;
+  return nullptr;
+}
+
+/// Where the word is a command of a command beside it, that is what was meant.
+std::string unknown_command(const CLI::App& command, const std::string& word) {
+  for (const CLI::App* beside : subcommands(command))
+    if (const CLI::App* meant = subcommand(*beside, word))
+      return fmt::format("no command '{}'; it is {}", word, full_name(*meant));
+  return fmt::format("no command '{}'; {} --help lists them", word, full_name(command));
+}
 
 /// What is wrong with a word before "--", or nothing: CLI11 would name the words after it, which are the program's.
 std::string wrong_word(const CLI::App& app, int argc, char** argv) {
@@ -19,10 +44,8 @@ std::string wrong_word(const CLI::App& app, int argc, char** argv) {
     if (had_positional && word.starts_with('[')) return say(fmt::format("'{}' would be taken apart", word));
     if (has_program && word.starts_with('-') && word != "-") return say(fmt::format("'{}' may be the program's or tutti's", word));
     if (!word.starts_with('-') || word == "-") {
-      const auto subs = command->get_subcommands([](const CLI::App*) { return true; });
-      const auto found = std::find_if(subs.begin(), subs.end(), [&](const CLI::App* one) { return one->get_name() == word; });
-      const CLI::App* sub = had_positional || found == subs.end() ? nullptr : *found;
-      if (!sub && !had_positional && !subs.empty()) return fmt::format("no command '{}'; {} --help lists them", word, command == &app ? "tutti" : "tutti " + command->get_name());
+      const CLI::App* sub = had_positional ? nullptr : subcommand(*command, word);
+      if (!sub && !had_positional && !subcommands(*command).empty()) return unknown_command(*command, word);
       had_positional |= !sub;
       has_program |= !sub && command->get_option_no_throw("PROGRAM");
       if (sub) command = sub;
@@ -34,7 +57,8 @@ std::string wrong_word(const CLI::App& app, int argc, char** argv) {
     const CLI::Option* option = command->get_option_no_throw(name);
     const bool has_launcher = command->get_option_no_throw("--launcher") != nullptr;
     if (!option || word == "-np")
-      return fmt::format("unknown option {}; tutti {} --help lists them{}", word, command->get_name(), has_launcher ? fmt::format(". mpirun's and srun's own go through by -L, a word each: -L {}", word) : "");
+      return fmt::format("unknown option {}; {} --help lists them{}", word, full_name(*command),
+                         has_launcher ? fmt::format(". mpirun's and srun's own go through by -L, a word each: -L {}", word) : "");
     if (option->get_items_expected_max() > 0 && (is_long ? equals == std::string::npos : word.size() == 2)) ++i;  // its value
   }
   return has_program && std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) != argv + argc ? say("'--' comes after the program") : "";
@@ -65,4 +89,11 @@ int tutti::launcher::parse(CLI::App& app, int argc, char** argv) {
   if (dashes != argv + argc) words_after_dashes().assign(dashes + 1, argv + argc);
   CLI11_PARSE(app, argc, argv);
   return 0;
+}
+
+int tutti::launcher::end_output(int code) {
+  const bool is_written = std::cout.flush().good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written) return code;
+  std::fputs("tutti: output is lost: standard output can't be written; is the disk full?\n", stderr);
+  return code == 0 ? 1 : code;
 }

@@ -1,15 +1,10 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 namespace CLI {
 class App;
-}
-
-namespace tutti::topology {
-enum class Policy;
 }
 
 namespace tutti::launcher {
@@ -18,10 +13,13 @@ namespace tutti::launcher {
 void need_subcommand(CLI::App& app);
 int parse(CLI::App& app, int argc, char** argv);  ///< 0, or what to exit with: what is wrong has been said
 
+/// At the end of main.  @return  what to exit with: `code`, or 1 where standard output has not taken all that was written to it
+int end_output(int code);
+
 /// The program to start: what follows "--", as it was typed (CLI11 takes brackets for lists), else what was parsed.
 std::vector<std::string> program_of(const std::vector<std::string>& parsed);
 
-void add_policy(CLI::App& command, const std::string& description, const std::function<void(topology::Policy)>& choose);  ///< --bind
+void add_binding(CLI::App& command, std::string& bind, const std::string& description);  ///< --bind, of `tutti bind` and others
 void add_map(CLI::App& app);
 void add_bind(CLI::App& app, int& code);  ///< and verify
 void add_run(CLI::App& app, int& code);

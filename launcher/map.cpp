@@ -22,14 +22,14 @@ namespace {
 
 using namespace tutti;
 
-struct Options {
+struct MapOptions {
   int ranks = 0;
   std::string topology, svg;
   topology::Policy policy = topology::Policy::kGpu;
   bool json = false;
 };
 
-void map(const Options& options) {
+void map(const MapOptions& options) {
   launcher::check_topology_file(options.topology.empty() ? env_string("TUTTI_TOPOLOGY").value_or("") : options.topology);
   topology::Node node = options.topology.empty() ? topology::discover() : topology::read_topology(options.topology);
   std::vector<int> visible(node.gpus.size());
@@ -54,10 +54,15 @@ void map(const Options& options) {
 
 void launcher::add_map(CLI::App& app) {
   auto* command = app.add_subcommand("map", "which GPU, cores, memory and network card each rank of a node gets");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MapOptions>();
   command->add_option("-n,--ranks", options->ranks, "ranks on the node; default: one a GPU, or a NUMA node")->check(CLI::Range(1, 4096));
   command->add_option("--topology", options->topology, "another machine's XML, as `lstopo FILE.xml` writes it; default: this machine");
-  add_policy(*command, "Default: gpu", [options](topology::Policy policy) { options->policy = policy; });
+  const auto choose = [options](const std::string& word) {
+    options->policy = word == "cores" ? topology::Policy::kCores : topology::Policy::kGpu;
+  };
+  const char* help = "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs. Default: gpu";
+  auto* bind = command->add_option_function<std::string>("--bind", choose, help);
+  bind->check(CLI::IsMember({"gpu", "cores"}))->option_text("gpu|cores");
   command->add_flag("--json", options->json, "\"tutti.map/1\" of docs/formats.md");
   command->add_option("--svg", options->svg, "a file for a picture");
   command->callback([options] { map(*options); });

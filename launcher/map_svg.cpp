@@ -3,182 +3,194 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <map>
+
+#include "svg.h"
 
 namespace tutti::launcher {
 namespace {
 
+using namespace svg;
 using namespace topology;
 
-constexpr int kCore = 30, kCoreHeight = 24, kColumns = 8, kGap = 10, kTitle = 24, kDevice = 40;
-constexpr int kNumaWidth = kColumns * kCore + 2 * kGap;
-constexpr int kDeviceWidth = (kNumaWidth - 3 * kGap) / 2;  // two in a row
-constexpr int kNumasInRow = 4, kLegendWidth = 300, kLetter = 7, kLegendLine = 22;
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
-  return safe;
-}
-
-/// To a box's width; the tip has it all. Of a part (MIG) its own name counts.
-std::string shortened(std::string name) {
-  constexpr size_t kMost = 14;
-  if (const size_t part = name.find(" MIG-"); part != std::string::npos) name.erase(0, part + 1);
-  return name.size() <= kMost ? name : name.substr(0, kMost - 1) + "…";
-}
-
-/// Neighbours differ: hues a golden angle apart.
-std::string colour(size_t rank) {
-  const double hue = std::fmod(static_cast<double>(rank) * 137.508 + 205, 360), lightness = 0.74 - 0.1 * static_cast<double>(rank / 12 % 2), strength = 0.62;
-  const auto channel = [&](double n) {
-    const double k = std::fmod(n + hue / 30, 12);
-    return static_cast<int>(255 * (lightness - strength * std::min(lightness, 1 - lightness) * std::max(-1.0, std::min({k - 3, 9 - k, 1.0}))));
-  };
-  return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(8), channel(4));
-}
+constexpr int kSlideWidth = 1600, kSlideHeight = 900, kMargin = 16;
+constexpr int kCore = 27, kCoreHeight = 21, kCoreGap = 3, kDevice = 115, kDeviceHeight = 40, kLegendLine = 22;
+constexpr double kMostScale = 2.5;    // a small machine does not fill the slide
+constexpr size_t kMostInLegend = 48;  // a longer one would leave no room
 
 class Picture {
  public:
-  Picture(const Node& node, const std::vector<Placement>& placements) : node_(node), placements_(placements) {}
+  Picture(const Node& node, const std::vector<Placement>& placements) : node_(node), placements_(placements) {
+    for (const Core& core : node.cores)
+      if (auto& numas = packages_[core.package]; !std::ranges::count(numas, core.numa)) numas.push_back(core.numa);
+    for (const auto& [package, numas] : packages_) most_numas_ = std::max(most_numas_, static_cast<int>(numas.size()));
+    for (const Core& core : node.cores) cores_[core.numa].push_back(draw_core(core));
+    for (const auto* list : {&node.gpus, &node.nics})
+      for (const Device& device : *list) devices_[home_of(device)].push_back(draw_device(device, list == &node.nics));
+    for (size_t r = 0; r < std::min(placements.size(), kMostInLegend); ++r) legend_.push_back(draw_in_legend(r));
+    if (placements.size() > kMostInLegend) {
+      const std::string rest = fmt::format("and {} more ranks", placements.size() - kMostInLegend);
+      legend_.push_back({24 + width_of(rest, 12), kLegendLine, text(24, 13, rest, 12)});
+    }
+  }
 
-  std::string draw() {
-    int y = 2 * kGap + kTitle;
-    std::map<int, std::vector<int>> packages;  // their NUMA nodes
-    for (const Core& core : node_.cores)
-      if (auto& numas = packages[core.package]; !std::ranges::count(numas, core.numa)) numas.push_back(core.numa);
-    int most_columns = 1;
-    for (const auto& [package, numas] : packages) most_columns = std::max(most_columns, std::min(kNumasInRow, static_cast<int>(numas.size())));
-    width_ = most_columns * (kNumaWidth + kGap) + kGap;
-    for (const auto& [package, numas] : packages) y = draw_package(package, numas, y) + kGap;
-    y = std::max(draw_devices(devices_at([](const Device& d, const auto& homes) { (void)d; return homes.size() != 1; }), 2 * kGap, y, std::max(1, (width_ - 2 * kGap) / (kDeviceWidth + kGap))), y) + kGap;
-    const int height = std::max(y, draw_legend(width_ + 3 * kGap, 2 * kGap + kTitle)) + kGap, width = width_ + 4 * kGap + legend_width_;
-    const bool are_alike = !node_.gpus.empty() && std::ranges::all_of(node_.gpus, [&](const Device& gpu) { return gpu.model == node_.gpus[0].model; });
-    const std::string model = are_alike && !node_.gpus[0].model.empty() ? " (" + node_.gpus[0].model + ")" : "";
-    text(2 * kGap, kGap + 16, fmt::format("{}: {} rank{}, {} GPU{}{}, {} cores", node_.host.empty() ? "node" : node_.host, placements_.size(), placements_.size() == 1 ? "" : "s",
-                                          node_.gpus.size(), node_.gpus.size() == 1 ? "" : "s", model, node_.cores.size()), 16, true);
-    return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\">\n"
-                       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n", width, height, body_);
+  /// Of all ways to put cores, NUMA nodes, packages and the legend beside each other, the one that fills a slide best.
+  std::string draw() const {
+    Drawn best;
+    double scale = 0;
+    for (const int in_numa : {8, 4, 6, 12, 16, 24}) {
+      const auto numas = draw_numas(in_numa);
+      for (int in_package = 1; in_package <= most_numas_; ++in_package)
+        for (int packages = 1; packages <= static_cast<int>(packages_.size()); ++packages) {
+          const Drawn machine = draw_machine(numas, in_package, packages);
+          for (int in_legend = 1; in_legend <= 6; ++in_legend)
+            for (const int beside : {2, 1}) {
+              const Drawn all = in_rows({machine, in_rows(legend_, in_legend, kGap, 0)}, beside, 2 * kGap);
+              const double by_width = kSlideWidth / (all.width + 2.0 * kMargin);
+              const double by_height = kSlideHeight / (all.height + 2.0 * (kMargin + kTitle));
+              const double this_scale = std::min({kMostScale, by_width, by_height});
+              if (this_scale > scale) scale = this_scale, best = all;
+            }
+        }
+    }
+    return on_slide(best, scale);
   }
 
  private:
-  void box(int x, int y, int width, int height, const std::string& fill, const std::string& stroke = "#888888", const std::string& tip = "") {
-    fmt::format_to(std::back_inserter(body_), "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"{}\">{}</rect>\n", x, y, width, height, fill, stroke,
-                   tip.empty() ? "" : "<title>" + escaped(tip) + "</title>");
-  }
-  void text(int x, int y, const std::string& what, int size = 12, bool bold = false, const char* anchor = "start") {
-    fmt::format_to(std::back_inserter(body_), "<text x=\"{}\" y=\"{}\" font-size=\"{}\"{} text-anchor=\"{}\">{}</text>\n", x, y, size, bold ? " font-weight=\"bold\"" : "", anchor, escaped(what));
-  }
+  // ---- who has what
 
-  std::vector<size_t> ranks_on(const Core& core) const {
-    std::vector<size_t> ranks;
-    for (size_t r = 0; r < placements_.size(); ++r)
-      if (intersect(placements_[r].cpus, core.cpus)) ranks.push_back(r);
-    return ranks;
-  }
-  template <class List>
-  std::vector<size_t> ranks_of(const Device& device, const List& list, int Placement::*chosen) const {
-    std::vector<size_t> ranks;
-    for (size_t r = 0; r < placements_.size(); ++r)
-      if (const int at = placements_[r].*chosen; at >= 0 && &list[static_cast<size_t>(at)] == &device) ranks.push_back(r);
-    return ranks;
-  }
-  static std::string names(const std::vector<size_t>& ranks) {
-    std::vector<int> numbers(ranks.begin(), ranks.end());
-    return ranks.empty() ? "" : (ranks.size() == 1 ? "rank " : "ranks ") + to_string(IndexSet(numbers));
-  }
-  /// Stripes, one a rank.
-  void coloured(int x, int y, int width, int height, const std::vector<size_t>& ranks, const std::string& tip) {
-    box(x, y, width, height, "#f2f2f2", "#888888", tip);
-    const auto n = static_cast<int>(std::min<size_t>(ranks.size(), 8));
-    for (int i = 0; i < n; ++i) box(x + i * width / n, y, (i + 1) * width / n - i * width / n, height, colour(ranks[static_cast<size_t>(i)]), "#888888", tip);
-  }
-
-  std::vector<int> homes_of(const Device& device) const {
+  /// The NUMA node beside the device; -1: several or none.
+  int home_of(const Device& device) const {
     std::vector<int> homes;
     for (const Core& core : node_.cores)
       if (intersect(core.cpus, device.near) && !std::ranges::count(homes, core.numa)) homes.push_back(core.numa);
-    return homes;
+    return homes.size() == 1 ? homes[0] : -1;
   }
-  template <class Choose>
-  std::vector<const Device*> devices_at(const Choose& choose) const {
-    std::vector<const Device*> chosen;
-    for (const auto* list : {&node_.gpus, &node_.nics})
-      for (const Device& device : *list)
-        if (choose(device, homes_of(device))) chosen.push_back(&device);
-    return chosen;
+  template <class Has>
+  std::vector<size_t> ranks_that(const Has& has) const {
+    std::vector<size_t> ranks;
+    for (size_t r = 0; r < placements_.size(); ++r)
+      if (has(placements_[r])) ranks.push_back(r);
+    return ranks;
   }
-  int draw_devices(const std::vector<const Device*>& devices, int x, int y, int in_row) {
-    constexpr int width = kDeviceWidth;
-    for (size_t i = 0; i < devices.size(); ++i) {
-      const Device& device = *devices[i];
-      const bool is_nic = &device >= node_.nics.data() && &device < node_.nics.data() + node_.nics.size();
-      const auto ranks = is_nic ? ranks_of(device, node_.nics, &Placement::nic) : ranks_of(device, node_.gpus, &Placement::gpu);
-      const int at = x + static_cast<int>(i % static_cast<size_t>(in_row)) * (width + kGap), top = y + static_cast<int>(i / static_cast<size_t>(in_row)) * (kDevice + 6);
-      coloured(at, top, width, kDevice, is_nic ? std::vector<size_t>() : ranks, fmt::format("{} {} {}", device.name, device.pci, device.model));
-      text(at + width / 2, top + 16, shortened(device.name), 12, true, "middle");
-      text(at + width / 2, top + 32, ranks.empty() ? "no rank" : names(ranks), 11, false, "middle");
-    }
-    const auto rows = (devices.size() + static_cast<size_t>(in_row) - 1) / static_cast<size_t>(in_row);
-    return y + static_cast<int>(rows) * (kDevice + 6);
+  static std::string names(const std::vector<size_t>& ranks) {
+    const IndexSet numbers(std::vector<int>(ranks.begin(), ranks.end()));
+    return ranks.empty() ? "no rank" : (ranks.size() == 1 ? "rank " : "ranks ") + to_string(numbers);
   }
-
-  int draw_numa(int numa, int x, int y, int height) {
-    const NumaNode& memory = node_.numa[static_cast<size_t>(numa)];
-    if (height > 0) box(x, y, kNumaWidth, height, "#fafafa");
-    if (height > 0) text(x + kGap, y + 17, fmt::format("NUMA {}  ·  {:.0f} GiB", memory.os_index, static_cast<double>(memory.memory_bytes) / (1 << 30)));
-    int count = 0;
-    for (const Core& core : node_.cores) {
-      if (core.numa != numa) continue;
-      const int at = x + kGap + count % kColumns * kCore, top = y + kTitle + count / kColumns * kCoreHeight;
-      ++count;
-      if (height == 0) continue;
-      const auto ranks = ranks_on(core);
-      coloured(at, top, kCore - 3, kCoreHeight - 3, ranks, fmt::format("CPUs {} {}", to_string(core.cpus), names(ranks)));
-      text(at + (kCore - 3) / 2, top + 15, std::to_string(*core.cpus.begin()), 10, false, "middle");
-    }
-    int bottom = y + kTitle + (count + kColumns - 1) / kColumns * kCoreHeight + 4;
-    const auto devices = devices_at([&](const Device&, const auto& homes) { return homes.size() == 1 && homes[0] == numa; });
-    if (height > 0) return draw_devices(devices, x + kGap, bottom, 2);
-    return bottom + static_cast<int>((devices.size() + 1) / 2) * (kDevice + 6) - y + 4;
+  std::string title() const {
+    constexpr size_t kMostOfName = 40;
+    const auto& gpus = node_.gpus;
+    const bool is_one = !gpus.empty() && std::ranges::all_of(gpus, [&](const Device& gpu) { return gpu.model == gpus[0].model; });
+    const std::string model = is_one && !gpus[0].model.empty() ? " (" + shortened(gpus[0].model, kMostOfName) + ")" : "";
+    const std::string host = node_.host.empty() ? "node" : shortened(node_.host, kMostOfName);
+    const auto plural = [](size_t n) { return n == 1 ? "" : "s"; };
+    return fmt::format("{}: {} rank{}, {} GPU{}{}, {} cores", host, placements_.size(), plural(placements_.size()), gpus.size(),
+                       plural(gpus.size()), model, node_.cores.size());
   }
 
-  int draw_package(int package, const std::vector<int>& numas, int y) {
-    std::vector<int> heights;
-    for (size_t i = 0; i < numas.size(); ++i) {
-      if (i % kNumasInRow == 0) heights.push_back(0);
-      heights.back() = std::max(heights.back(), draw_numa(numas[i], 0, 0, 0));
+  // ---- parts, from the smallest on
+
+  /// In the rank's colour; two ranks have a half each. The stripes of more ranks are below the words, which stay legible so.
+  static std::string coloured(int width, int height, const std::vector<size_t>& ranks, const std::string& tip) {
+    const auto n = static_cast<int>(std::min<size_t>(ranks.size(), 8));
+    const int band = n > 2 ? height / 7 : height;
+    std::string stripes;
+    for (int i = 0; i < n; ++i) {
+      const int begin = i * width / n, end = (i + 1) * width / n;
+      stripes += moved(begin, height - band, box(end - begin, band, colour(ranks[static_cast<size_t>(i)]), tip));
     }
-    int height = kTitle + kGap;
-    for (const int row : heights) height += row + kGap;
-    box(2 * kGap - 6, y, width_ + 12 - kGap, height, "#eef3f8");
-    text(2 * kGap + 4, y + 17, fmt::format("Package {}", package), 13, true);
-    int top = y + kTitle + 4;
-    for (size_t i = 0; i < numas.size(); ++i) {
-      if (i > 0 && i % kNumasInRow == 0) top += heights[i / kNumasInRow - 1] + kGap;
-      draw_numa(numas[i], 2 * kGap + static_cast<int>(i % kNumasInRow) * (kNumaWidth + kGap), top, heights[i / kNumasInRow]);
-    }
-    return y + height;
+    return box(width, height, "#f2f2f2", tip) + stripes;
+  }
+  Drawn draw_core(const Core& core) const {
+    const auto ranks = ranks_that([&](const Placement& p) { return intersect(p.cpus, core.cpus); });
+    const std::string tip = fmt::format("CPUs {}: {}", to_string(core.cpus), names(ranks));
+    const std::string number = std::to_string(*core.cpus.begin());
+    return {kCore, kCoreHeight, coloured(kCore, kCoreHeight, ranks, tip) + text(kCore / 2, 14, number, 10, kCentred)};
+  }
+  Drawn draw_device(const Device& device, bool is_nic) const {
+    constexpr size_t kMostOfName = 13, kMostOfRanks = 16;
+    const auto& list = is_nic ? node_.nics : node_.gpus;
+    const auto ranks = ranks_that([&](const Placement& p) {
+      const int chosen = is_nic ? p.nic : p.gpu;
+      return chosen >= 0 && &list[static_cast<size_t>(chosen)] == &device;
+    });
+    std::string name = device.name;
+    if (const size_t part = name.find(" MIG-"); part != std::string::npos) name.erase(0, part + 1);  // a part's own name
+    const std::string tip = fmt::format("{} {} {}: {}", device.name, device.pci, device.model, names(ranks));
+    const auto colours = is_nic ? std::vector<size_t>() : ranks;
+    return {kDevice, kDeviceHeight, coloured(kDevice, kDeviceHeight, colours, tip) +
+                                        text(kDevice / 2, 15, shortened(name, kMostOfName), 12, kBoldCentred) +
+                                        text(kDevice / 2, 30, shortened(names(ranks), kMostOfRanks), 11, kCentred)};
+  }
+  Drawn draw_in_legend(size_t rank) const {
+    constexpr size_t kMost = 56;
+    const Placement& p = placements_[rank];
+    const std::string gpu = p.gpu < 0 ? "no GPU" : node_.gpus[static_cast<size_t>(p.gpu)].name;
+    const std::string nic = p.nic < 0 ? "" : ", " + node_.nics[static_cast<size_t>(p.nic)].name;
+    const std::string words = shortened(fmt::format("rank {}: {}, CPUs {}{}", rank, gpu, to_string(p.cpus), nic), kMost);
+    return {24 + width_of(words, 12), kLegendLine, box(16, 16, colour(rank)) + text(24, 13, words, 12)};
   }
 
-  int draw_legend(int x, int y) {
-    for (size_t r = 0; r < placements_.size(); ++r, y += kLegendLine) {
-      const Placement& p = placements_[r];
-      box(x, y, 16, 16, colour(r));
-      const std::string words = fmt::format("rank {}: {}, CPUs {}{}", r, p.gpu < 0 ? "no GPU" : node_.gpus[static_cast<size_t>(p.gpu)].name, to_string(p.cpus),
-                                            p.nic < 0 ? "" : ", " + node_.nics[static_cast<size_t>(p.nic)].name);
-      text(x + 24, y + 13, words, 12);
-      legend_width_ = std::max(legend_width_, 24 + kLetter * static_cast<int>(words.size()));
+  /// All are as large as the largest, so that they stand in line.
+  std::vector<Drawn> draw_numas(int in_numa) const {
+    std::vector<Drawn> insides, numas;
+    for (size_t n = 0; n < node_.numa.size(); ++n) {
+      const int width = in_numa * (kCore + kCoreGap);
+      const Drawn cores = in_rows(at(cores_, static_cast<int>(n)), in_numa, kCoreGap);
+      insides.push_back(in_rows({cores, draw_devices(static_cast<int>(n), width)}, 1, kGap));
     }
-    return y;
+    const int width = most(insides, &Drawn::width), height = most(insides, &Drawn::height);
+    for (size_t n = 0; n < insides.size(); ++n) {
+      const double gib = static_cast<double>(node_.numa[n].memory_bytes) / (1 << 30);
+      const std::string words = fmt::format("NUMA {}  ·  {:.0f} GiB", node_.numa[n].os_index, gib);
+      numas.push_back(framed(insides[n], width, height, words, "#fafafa", ""));
+    }
+    return numas;
+  }
+  Drawn draw_devices(int home, int width) const {
+    return in_rows(at(devices_, home), std::max(1, (width + kGap) / (kDevice + kGap)), kGap);
+  }
+  Drawn draw_machine(const std::vector<Drawn>& numas, int in_package, int in_machine) const {
+    std::vector<Drawn> insides, packages;
+    for (const auto& [package, its] : packages_) {
+      std::vector<Drawn> parts;
+      for (const int numa : its) parts.push_back(numas[static_cast<size_t>(numa)]);
+      insides.push_back(in_rows(parts, in_package, kGap));
+    }
+    const int width = most(insides, &Drawn::width), height = most(insides, &Drawn::height);
+    size_t i = 0;
+    for (const auto& [package, its] : packages_)
+      packages.push_back(framed(insides[i++], width, height, fmt::format("Package {}", package), "#eef3f8", kBold));
+    const Drawn all = in_rows(packages, in_machine, kGap);
+    return in_rows({all, draw_devices(-1, all.width)}, 1, kGap);
+  }
+  static std::vector<Drawn> at(const std::map<int, std::vector<Drawn>>& parts, int key) {
+    const auto found = parts.find(key);
+    return found == parts.end() ? std::vector<Drawn>() : found->second;
+  }
+
+  /// In the middle, with the title above.
+  std::string on_slide(const Drawn& all, double scale) const {
+    const double width = kSlideWidth / scale, height = kSlideHeight / scale;
+    const int title_bottom = kMargin + 16;
+    const std::string words = title();
+    const double letter = kBoldLetter * static_cast<double>(words.size()), size = std::min(16.0, (width - 2 * kMargin) / letter);
+    const double left = (width - all.width) / 2, top = std::max(kMargin + 2.0 * kTitle, (height - all.height) / 2);
+    const double title_at = std::min(left, width - kMargin - letter * size);
+    return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {:.1f} {:.1f}\" "
+                       "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+                       "<text x=\"{:.1f}\" y=\"{}\" font-size=\"{:.1f}\"{}>{}</text>\n"
+                       "<g transform=\"translate({:.1f} {:.1f})\">\n{}</g>\n</svg>\n",
+                       kSlideWidth, kSlideHeight, width, height, title_at, title_bottom, size, kBold, escaped(words), left, top,
+                       all.svg);
   }
 
   const Node& node_;
   const std::vector<Placement>& placements_;
-  std::string body_;
-  int width_ = 0, legend_width_ = kLegendWidth;
+  std::map<int, std::vector<int>> packages_;      // their NUMA nodes
+  std::map<int, std::vector<Drawn>> cores_, devices_;  // of a NUMA node
+  std::vector<Drawn> legend_;
+  int most_numas_ = 1;
 };
 
 }  // namespace

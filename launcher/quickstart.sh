@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sets tutti up on a fresh Debian or Ubuntu, builds it and runs an example on four ranks.
-#   launcher/quickstart.sh              install what is missing, build, run the digits example
-#   launcher/quickstart.sh test         the same, then the quick tests (< 10 minutes on two cores)
-#   launcher/quickstart.sh test --long  the long suite as well (full matrices, soaks)
+# Sets tutti up on a fresh Debian or Ubuntu. The commands may come in any order.
+#   launcher/quickstart.sh              installs what is missing, builds tutti and one example, runs it on four ranks (5 minutes on two cores)
+#   launcher/quickstart.sh test         builds all, runs the quick tests (20 minutes on two cores)
+#   launcher/quickstart.sh test --long  the long suite as well (full matrices, soaks: hours)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 usage() { sed -n '2,5s/^# \{0,1\}//p' "launcher/quickstart.sh"; exit 2; }
@@ -40,12 +40,21 @@ install_missing() {
 install_missing
 build=${TUTTI_BUILD_DIR:-build}
 [ -f "$build/build.ninja" ] || meson setup "$build"
-ninja -C "$build"
-
 . tests/support/mpi_env.sh
+if [ "$what" = test ]; then
+  ninja -C "$build"
+  suites=(--suite quick)
+  [ -z "$long" ] || suites+=(--suite wide --suite long)
+  exec tests/support/run_suites.sh "$build" "${suites[@]}"
+fi
+ninja -C "$build" start
 echo "== digits on 4 ranks: mpirun -n 4 $build/examples/digits"
 mpirun -n 4 "$build/examples/digits"
-[ "$what" = test ] || exit 0
-suites=(--suite quick)
-[ -z "$long" ] || suites+=(--suite wide --suite long)
-exec tests/support/run_suites.sh "$build" "${suites[@]}"
+cat <<EOF
+== It works. What is next:
+  export PATH=\$PWD/$build/launcher:\$PATH            # the tutti command: tutti run, map, doctor, ...
+  tutti run -n 4 -- $build/examples/digits
+  export PYTHONPATH=\$PWD/$build/src/python           # Python: docs/python.md
+  /usr/bin/python3 -c 'import tutti; print(tutti.ThreadedSession(4))'
+  launcher/quickstart.sh test                         # builds the other examples and the tests, runs the quick tests
+EOF

@@ -20,7 +20,7 @@
 
 namespace {
 
-struct Options {
+struct ReplOptions {
   int ranks = 0;
   std::string python = "python3";
   std::vector<std::string> mpirun;  // options of its
@@ -29,7 +29,7 @@ struct Options {
 volatile pid_t mpirun_pid = 0;
 
 /// mpirun's standard input is no terminal to its ranks, and Ctrl-C ends it. So rank 0 opens this terminal and takes its foreground.
-int repl(const Options& options) {
+int repl(const ReplOptions& options) {
   if (!isatty(STDIN_FILENO)) throw tutti::UsageError("repl: standard input is no terminal; scripts are started by mpirun -n N python3 -m tutti script.py");
   const std::string terminal = tutti::launcher::terminal_name();
   if (terminal.empty()) throw tutti::UsageError("repl: in the background; it takes the terminal, start it in the foreground");
@@ -60,7 +60,7 @@ int repl(const Options& options) {
 
 void tutti::launcher::add_repl(CLI::App& app, int& code) {
   auto* command = app.add_subcommand("repl", "Python with a session on ranks of mpirun, rank 0 on this terminal");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReplOptions>();
   command->add_option("-n,--ranks", options->ranks, "ranks")->required()->check(CLI::Range(1, 1 << 20));
   command->add_option("--python", options->python, "the interpreter")->capture_default_str();
   command->add_option("MPIRUN_OPTIONS", options->mpirun, "after --: options for mpirun, such as --host");

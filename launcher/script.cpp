@@ -15,7 +15,7 @@ namespace {
 
 using namespace tutti::launcher;
 
-struct Options {
+struct ScriptOptions {
   int nodes = 1, ranks = 1, gpus_per_node = 0, signal_before_s = 0;
   std::string time, name = "tutti", partition, output;
   std::vector<std::string> modules, sbatch, program;
@@ -39,8 +39,12 @@ std::string check_time(const std::string& text) {
 std::string check_word(const std::string& text) {
   return !text.empty() && text.find_first_of(" \t\r\n\"'\\#") == std::string::npos ? "" : fmt::format("'{}': expected a word without blanks and quotes", text);
 }
+/// The line ends where its option ends: what follows would be commands.
+std::string check_line(const std::string& text) {
+  return text.find_first_of("\r\n") == std::string::npos ? "" : fmt::format("'{}': expected one line", text);
+}
 
-std::string script(const Options& options) {
+std::string script(const ScriptOptions& options) {
   if (options.nodes > options.ranks) throw tutti::UsageError(fmt::format("script: {} nodes for {} ranks: Slurm wants a task a node at least", options.nodes, options.ranks));
   std::string text = "#!/bin/bash\n";
   const auto line = [&](const std::string& option) { text += "#SBATCH " + option + "\n"; };
@@ -55,7 +59,8 @@ std::string script(const Options& options) {
   if (options.signal_before_s > 0) line(fmt::format("--signal=B:USR1@{}", options.signal_before_s));
   if (options.requeue) line("--requeue"), line("--open-mode=append");
   for (const std::string& word : options.sbatch) line(word);
-  for (const std::string& module : options.modules) text += "module load " + module + "\n";
+  for (const std::string& module : options.modules)
+    text += as_shell({.words = {"module", "load", module}, .variables = {}}) + "\n";
   std::vector<std::string> words{tutti_by_name(), "run", "-n", std::to_string(options.ranks), "--"};
   words.insert(words.end(), options.program.begin(), options.program.end());
   const std::string command = as_shell({.words = words, .variables = {}});
@@ -79,7 +84,7 @@ std::string script(const Options& options) {
 
 void tutti::launcher::add_script(CLI::App& app) {
   auto* command = app.add_subcommand("script", "writes a batch script for Slurm to standard output: tutti script -N 2 -n 8 -- ./program > job; sbatch job");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ScriptOptions>();
   command->add_option("-N,--nodes", options->nodes, "nodes")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   command->add_option("-n,--ranks", options->ranks, "ranks, of all nodes together")->required()->check(CLI::Range(1, 1 << 24));
   command->add_option("--gpus-per-node", options->gpus_per_node, "GPUs of each node")->check(CLI::Range(0, 1024));
@@ -87,7 +92,10 @@ void tutti::launcher::add_script(CLI::App& app) {
   command->add_option("--signal-before", options->signal_before_s, "seconds before the limit when ranks get SIGUSR1: Session::on_preemption saves then")->check(CLI::Range(1, 65535));
   command->add_flag("--requeue", options->requeue, "start again after preemption (exit code 75) and when a node has failed");
   command->add_option("--module", options->modules, "`module load` this first; may be repeated")->type_size(1)->allow_extra_args(false)->check(check_word);
-  command->add_option("--sbatch", options->sbatch, "another option of sbatch's: --sbatch=--account=me; may be repeated")->type_size(1)->allow_extra_args(false);
+  command->add_option("--sbatch", options->sbatch, "another option of sbatch's: --sbatch=--account=me; may be repeated")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->check(check_line);
   command->add_option("--name", options->name, "of the job")->check(check_word)->capture_default_str();
   command->add_option("--partition", options->partition, "Slurm's")->check(check_word);
   command->add_option("--output", options->output, "file for what it writes; %j is the job's number")->check(check_word);

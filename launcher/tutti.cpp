@@ -27,7 +27,7 @@ int main(int argc, char** argv) try {
   tutti::launcher::add_bench(app, argc, argv, code);
   tutti::launcher::add_reference(app);
   if (const int wrong = tutti::launcher::parse(app, argc, argv)) return wrong;
-  return code;
+  return tutti::launcher::end_output(code);
 } catch (const tutti::SetUpError& error) {
   fmt::print(stderr, "tutti: {}\n", error.what());
   return 99;

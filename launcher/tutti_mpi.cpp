@@ -12,7 +12,7 @@ int main(int argc, char** argv) try {
   tutti::launcher::add_bench(app, argc, argv, code);
   tutti::launcher::add_probe(app, code);
   if (const int wrong = tutti::launcher::parse(app, argc, argv)) return wrong;
-  return code;
+  return tutti::launcher::end_output(code);
 } catch (const std::exception& error) {
   fmt::print(stderr, "tutti: {}\n", error.what());
   return 1;

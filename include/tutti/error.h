@@ -10,10 +10,18 @@
 
 namespace tutti {
 
-/// Base of everything tutti throws. what() says rank and host where known, what was expected, what came, what to do.
+/// Base of everything tutti throws. what() says rank and host where known, what was expected, what came, what to do. A NUL in a message
+/// is shown as \0: what() would end there.
 class TUTTI_API Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const char* message) : std::runtime_error(message) {}
+  explicit Error(const std::string& message) : std::runtime_error(without_nul(message)) {}
+
+ private:
+  [[gnu::noinline]] static std::string without_nul(std::string text) {
+    for (size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) text.replace(at, 1, "\\0");
+    return text;
+  }
 };
 
 /// The caller broke a contract: checked before anything is sent. Nothing has changed.

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <concepts>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "tutti/error.h"
 #include "tutti/export.h"
@@ -42,10 +45,17 @@ struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
 [[noreturn]] TUTTI_API void throw_argument_count(const std::string& function, size_t expected, size_t got);
 [[noreturn]] TUTTI_API void throw_argument_type(const std::string& function, size_t position, const char* expected,
                                       const Value& got);
+[[noreturn]] TUTTI_API void throw_argument_range(const std::string& function, size_t position, int64_t least, uint64_t most,
+                                       const Value& got);
 
 template <class T>
 T take_argument(const std::string& function, size_t position, const Value& value) {
   if (auto v = try_as<T>(value)) return *std::move(v);
+  if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    using Limits = std::numeric_limits<T>;
+    if (std::holds_alternative<int64_t>(value.data()))
+      throw_argument_range(function, position, Limits::min(), Limits::max(), value);
+  }
   throw_argument_type(function, position, type_name_of<T>(), value);
 }
 

@@ -30,6 +30,7 @@ class TUTTI_API DRef {
  public:
   DRef() = default;
   explicit operator bool() const { return state_ != nullptr; }
+  int64_t reg_id() const;  ///< the register's number in its session.  @throws UsageError  the DRef is empty
   /// The value on one worker. Synchronising: raises that worker's errors.
   /// @throws UsageError (bad worker id; functions, modules and opaque objects travel from worker 0 only), RemoteError,
   ///         TimeoutError, TransportError
@@ -141,11 +142,13 @@ class TUTTI_API Session {
   const std::string& kind() const;  ///< "thread", "process" or "mpi"
   std::string ccl() const;          ///< what init_ccl was told; "auto" before
   bool timed_out() const;           ///< the last wait was given up, at its limit or by an interrupt: a worker may be stuck
+  bool lost() const;                ///< a worker or MPI was lost, and a call has thrown the TransportError: the session is over
   Progress progress() const;        ///< any thread, also during a call of another
   std::vector<Place> places(Timeout timeout = {}, Where where = Where::current()) const;  ///< by worker. Synchronising
 
   /// An uninitialised array of this shape on every worker. device: default the worker's. worker0_only: on worker 0 only, with
   /// in_group on the first worker of every group; the others hold None.
+  /// @throws UsageError  a negative extent, more than 2^63 bytes
   DRef empty(Shape shape, DType dtype, std::optional<Device> device = {}, bool worker0_only = false, bool in_group = true,
              Where where = Where::current());
   /// Looked up on every worker; an unknown name is an error of the next synchronising call.
@@ -199,7 +202,7 @@ class TUTTI_API Session {
   void gather_to_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true,
                          Where where = Where::current());
   /// dst = op over everyone's src: equal counts. op: "sum", "prod", "min", "max", "avg" (the sum divided by the members; integers
-  /// truncate). bool: min, max; complex: sum, prod, avg; float8: none. Order and rounding: worker.h. Returns dst.
+  /// truncate). bool: min, max; complex: sum, prod, avg; float8: none. Order, rounding, NaN: worker.h. Returns dst.
   DRef allreduce(const DRef& src, const DRef& dst, std::string_view op = "sum", bool in_group = true,
                  Where where = Where::current());
   /// dst = everyone's src one after another: count(dst) = members * count(src). Returns dst.
@@ -240,7 +243,8 @@ class TUTTI_API ThreadedSession : public Session {
 };
 
 /// Worker processes on this machine: the program executes itself again and tutti::run serves in them. They stay for the
-/// next session. Inside an MPI job it takes the job's ranks.
+/// next session. When tutti::run or the program ends, they end as ranks do: main returns, so that output is flushed. Inside an MPI
+/// job it takes the job's ranks.
 /// @throws UsageError  the program does not use tutti::run
 class TUTTI_API ProcessSession : public Session {
  public:

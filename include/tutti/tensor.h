@@ -18,6 +18,7 @@ using Shape = std::vector<int64_t>;
 
 TUTTI_API std::string to_string(const Shape& shape);    ///< "(2, 3)"
 TUTTI_API int64_t element_count(const Shape& shape);    ///< product; 1 for ()
+TUTTI_API int64_t size_bytes(const Shape& shape, DType dtype);  ///< @throws UsageError  there is no such tensor
 
 /// A shared handle on n-d memory, DLPack-shaped. Copies of the handle and views share the elements.
 /// Row-major when tutti allocates; a view keeps strides and byte_offset.

@@ -128,6 +128,7 @@ class OneVerdict : public ::testing::EmptyTestEventListener {
   }
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (result.skipped() && result.message() && *result.message()) skipped_ = result.message();
+    while (skipped_.ends_with('\n')) skipped_.pop_back();  // GoogleTest 1.16 adds one
     if (!result.failed() || is_telling_) return;
     mine_.push_back({result.file_name() ? result.file_name() : "", result.message(), result.line_number()});
     status().set("rank " + std::to_string(rank_) + " is in " + test_ + in_words(mine_.back()));

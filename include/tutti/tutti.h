@@ -1,6 +1,7 @@
 // Everything of tutti.
 #pragma once
 
+#include "tutti/action.h"
 #include "tutti/device.h"
 #include "tutti/dlpack.h"
 #include "tutti/dtype.h"

@@ -36,6 +36,8 @@ class TUTTI_API Comm {
   /// float16 and bfloat16 are widened to float32 and rounded to nearest even. ccl "local": added up in the order of ranks, rounded
   /// once, the same bits on every member and in every run. ccl "mpi": in MPI's order, rounded after each step (avg: once). "auto" over
   /// several nodes: on each node as "local", over the nodes as "mpi".
+  /// min and max of floats, on every ccl: a NaN on any member gives NaN (always the same: numpy's nan), and -0 is below +0
+  /// (IEEE 754-2019 minimum and maximum). The order of members does not matter.
   void allreduce(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
   /// Member r gets the r-th of `size` equal parts of the reduced src: count(src) == size * count(dst).
   void reduce_scatter(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;

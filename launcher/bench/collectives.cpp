@@ -214,7 +214,7 @@ CollectiveRow figures_of(const DRef& result, const CollectiveOptions& o, int wor
   return row;
 }
 
-int controller(const std::string& operation, const CollectiveOptions& o) {
+int measure_collective(const std::string& operation, const CollectiveOptions& o) {
   const int64_t least = parse_size(o.least), most = parse_size(o.most);
   const DType dtype = parse_dtype(o.dtype);
   const double factor = o.factor;
@@ -248,7 +248,7 @@ int controller(const std::string& operation, const CollectiveOptions& o) {
 }  // namespace
 
 int collective(int argc, char** argv, const std::string& operation, const CollectiveOptions& options) {
-  return run(argc, argv, [&](int, char**) { return controller(operation, options); });
+  return run(argc, argv, [&](int, char**) { return measure_collective(operation, options); });
 }
 
 }  // namespace tutti::bench

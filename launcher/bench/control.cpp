@@ -50,7 +50,7 @@ double raw_rate(MPI_Comm comm, int times) {
   return times / took;
 }
 
-const bool registered[] = {
+const bool control_functions[] = {
     register_global_func("bench.add", [](int64_t a, int64_t b) { return a + b; }),
     register_global_func("bench.quick_add", [](int64_t a, int64_t b) { return a + b; }, {.function = {.quick = true}}),
     register_global_func("bench.cpu_seconds", [] { return cpu_seconds(); }),
@@ -124,7 +124,7 @@ double idle_cpu_percent(Session& s) {
   return most / Seconds(kIdle).count() * 100;
 }
 
-int controller(const Options& options) {
+int measure_control(const Options& options) {
   std::vector<double> starts;
   for (int i = 0; i < options.repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -161,7 +161,7 @@ int controller(const Options& options) {
 }  // namespace
 
 int control(int argc, char** argv, const Options& options) {
-  return run(argc, argv, [&](int, char**) { return controller(options); });
+  return run(argc, argv, [&](int, char**) { return measure_control(options); });
 }
 
 }  // namespace tutti::bench

@@ -36,9 +36,9 @@ class NoAgreement final : public Agreement {
 double now_ms() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 double thrown_at = 0;
 
-enum class Way : int64_t { kOurs, kWithoutAgreement, kMpi };
+enum class PriceWay : int64_t { kOurs, kWithoutAgreement, kMpi };
 
-const bool registered[] = {
+const bool price_functions[] = {
     register_global_func("bench.two_ints", [](int64_t a, int64_t b) { return a + b; }),
     register_global_func("bench.recorder", [](bool on) { Worker::current()->recorder().pause(!on); }),
     register_global_func("bench.thrown_at", [] { return thrown_at; }),
@@ -60,15 +60,15 @@ const bool registered[] = {
     register_global_func("bench.allreduce", [](int64_t n, int64_t times, int64_t way) {
       const auto src = Tensor::full<float>({n}, 1), dst = Tensor::full<float>({n}, 0);
       const Comm all = worker::world();
-      MPI_Comm comm = way == int64_t(Way::kOurs) ? MPI_COMM_NULL : interop::communicator(all);
+      MPI_Comm comm = way == int64_t(PriceWay::kOurs) ? MPI_COMM_NULL : interop::communicator(all);
       NoAgreement none;
       Collectives bare({.worker = worker::id(), .mpi_parent = &comm}, none);
       const Collectives::Members members = Worker::current()->world();
       const auto once = [&] {
-        switch (Way{way}) {
-          case Way::kOurs: return all.allreduce(src, dst);
-          case Way::kWithoutAgreement: return bare.run(members, {.op = CollectiveOp::kAllreduce, .src = &src, .dst = &dst});
-          case Way::kMpi: MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
+        switch (PriceWay{way}) {
+          case PriceWay::kOurs: return all.allreduce(src, dst);
+          case PriceWay::kWithoutAgreement: return bare.run(members, {.op = CollectiveOp::kAllreduce, .src = &src, .dst = &dst});
+          case PriceWay::kMpi: MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
         }
       };
       once();
@@ -108,7 +108,7 @@ double calls_per_second(Session& s) {
          });
 }
 
-double allreduce_us(Session& s, int64_t n, Way way) {
+double allreduce_us(Session& s, int64_t n, PriceWay way) {
   const int64_t times = n < 1000 ? 20000 : 1000;
   DRef took = s.get_global_func("bench.allreduce")(n, times, int64_t(way));
   double slowest = 0;
@@ -128,7 +128,7 @@ double told_after_ms(Session& s) {
   return last - s.get_global_func("bench.thrown_at")().debug_get_from_remote(s.num_workers() - 1).as<double>();
 }
 
-int controller(int, char**) {
+int measure_price(int, char**) {
   Session s = Session::create();
   fmt::print("what failure handling costs while nothing fails; {} workers, medians of 9 paired runs\n", s.num_workers());
   fmt::print("  {:<48} {:>12.1f} ns a command\n", "flight recorder alone", median({recorder_ns(), recorder_ns(), recorder_ns()}));
@@ -159,12 +159,14 @@ int controller(int, char**) {
       continue;  // local: of one node only
     }
     for (int64_t n : {int64_t{2}, int64_t{16384}}) {
-      const auto [on, off] = paired(9, [&] { return with_recorder(true, [&] { return allreduce_us(s, n, Way::kOurs); }); },
-                                    [&] { return with_recorder(false, [&] { return allreduce_us(s, n, Way::kOurs); }); });
+      const auto [on, off] = paired(9, [&] { return with_recorder(true, [&] { return allreduce_us(s, n, PriceWay::kOurs); }); },
+                                    [&] { return with_recorder(false, [&] { return allreduce_us(s, n, PriceWay::kOurs); }); });
       row(fmt::format("allreduce of {} B ({}) with the recorder", n * 4, ccl), on, off, "us", "without");
       s.get_global_func("bench.recorder")(true);
-      for (const auto& [way, against] : {std::pair(Way::kWithoutAgreement, "without (mpi)"), std::pair(Way::kMpi, "MPI_Allreduce alone")}) {
-        const auto [ours, theirs] = paired(9, [&] { return allreduce_us(s, n, Way::kOurs); }, [&, w = way] { return allreduce_us(s, n, w); });
+      for (const auto& [way, against] :
+           {std::pair(PriceWay::kWithoutAgreement, "without (mpi)"), std::pair(PriceWay::kMpi, "MPI_Allreduce alone")}) {
+        const auto [ours, theirs] = paired(
+            9, [&] { return allreduce_us(s, n, PriceWay::kOurs); }, [&, w = way] { return allreduce_us(s, n, w); });
         row(fmt::format("allreduce of {} B ({}) with agreement", n * 4, ccl), ours, theirs, "us", against);
       }
     }
@@ -174,6 +176,6 @@ int controller(int, char**) {
 
 }  // namespace
 
-int price(int argc, char** argv) { return run(argc, argv, controller); }
+int price(int argc, char** argv) { return run(argc, argv, measure_price); }
 
 }  // namespace tutti::bench

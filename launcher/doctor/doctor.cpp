@@ -17,7 +17,7 @@ namespace {
 
 using namespace tutti::launcher;
 
-struct Options {
+struct DoctorOptions {
   RunOptions job{.timeout_s = 15};
   bool json = false;
 };
@@ -38,7 +38,7 @@ std::string as_json(const Findings& findings) {
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-int doctor(const Options& options) {
+int doctor(const DoctorOptions& options) {
   Findings findings([&](const Finding& finding) {
     if (!options.json) show(finding);
   });
@@ -64,7 +64,7 @@ int doctor(const Options& options) {
 
 void tutti::launcher::add_doctor(CLI::App& app, int& code) {
   auto* command = app.add_subcommand("doctor", "looks for what keeps jobs from running here, and says what to do. Exit code 1: there is a problem");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DoctorOptions>();
   command->add_option("-n,--ranks", options->job.ranks, "ranks that are to run on this node")->check(CLI::Range(1, 1 << 20));
   add_job_options(*command, options->job);
   command->add_option("--timeout", options->job.timeout_s, "seconds for each job that is tried")->check(check_seconds)->capture_default_str();

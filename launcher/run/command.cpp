@@ -77,7 +77,12 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-std::vector<std::pair<std::string, std::string>> mpirun_variables() { return {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}, {"OMPI_MCA_rmaps_base_oversubscribe", "1"}}; }
+std::vector<std::pair<std::string, std::string>> mpirun_variables() {
+  return {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+          {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+          {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}};
+}
 
 bool has_pmix(const Site& site) { return site.srun_mpi.find("pmix") != std::string::npos; }
 
@@ -92,6 +97,18 @@ bool are_we_bound() {
 }  // namespace
 
 namespace {
+bool has_prrte() {
+  int major = 0;
+  return std::sscanf(output_of("mpirun --version 2>/dev/null").c_str(), "mpirun (Open MPI) %d.", &major) == 1 && major >= 5;
+}
+/// All ranks start on this host, in this folder: nothing says else.
+bool is_here(const RunOptions& options) {
+  const auto moves = [](std::string_view word) {
+    if (word.starts_with("--")) word.remove_prefix(1);
+    return word == "-H" || word.starts_with("-host") || word.starts_with("-machinefile") || word.starts_with("-wd") || word == "-path";
+  };
+  return options.hosts.empty() && std::none_of(options.launcher_options.begin(), options.launcher_options.end(), moves);
+}
 /// Of an allocation that was asked for by tasks' GPUs, or all nodes'; 0: of another, or nodes have different numbers.
 int gpus_per_node(int tasks) {
   if (env_string("SLURM_GPUS_PER_NODE") || env_string("SLURM_TASKS_PER_NODE").value_or("").find(',') != std::string::npos) return 0;  // "3,1"
@@ -107,7 +124,12 @@ int gpus_per_node(int tasks) {
 }  // namespace
 
 Site this_site() {
-  Site site{.has_mpirun = is_in_path("mpirun"), .has_srun = is_in_path("srun"), .in_allocation = std::getenv("SLURM_JOB_ID") != nullptr, .srun_mpi = {}, .tutti = this_program()};
+  Site site{.has_mpirun = is_in_path("mpirun"),
+            .has_srun = is_in_path("srun"),
+            .has_prrte = has_prrte(),
+            .in_allocation = std::getenv("SLURM_JOB_ID") != nullptr,
+            .srun_mpi = {},
+            .tutti = this_program()};
   site.is_bound = are_we_bound();
   site.has_cluster = site.has_srun && (env_string("SLURM_CONF") || access("/etc/slurm/slurm.conf", F_OK) == 0 || access("/run/slurm/conf/slurm.conf", F_OK) == 0);
   const auto step = env_string("SLURM_STEP_ID");
@@ -133,6 +155,7 @@ std::string this_program() {
 Command make_command(const RunOptions& options, const Site& site) {
   refuse_components(options, site);
   Command command{.by = choose(options, site), .words = {}, .variables = {}};
+  command.by_prrte = command.by == Launcher::kMpirun && site.has_prrte;
   auto& words = command.words;
   std::string hosts;
   const bool by_srun = command.by == Launcher::kSrun;  // which knows no a:4
@@ -155,23 +178,24 @@ Command make_command(const RunOptions& options, const Site& site) {
       command.variables.emplace_back("SLURM_GPUS_PER_NODE", std::to_string(site.gpus_per_node));
     }
     add(words, {"mpirun", "-n", std::to_string(options.ranks)});
-    if (!options.raw) words.emplace_back("--tag-output");
     if (!hosts.empty()) add(words, {"--host", hosts});
     // a host that drops off the network is missed after seconds; by default after minutes
-    add(words, {"--mca", "oob_tcp_keepalive_time", "3", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "4"});
+    for (const auto& [name, value] : {std::pair("time", "3"), std::pair("intvl", "1"), std::pair("probes", "4")})
+      add(words, {site.has_prrte ? "--prtemca" : "--mca", fmt::format("oob_tcp_keepalive_{}", name), value});
     for (char** entry = environ; *entry; ++entry)  // mpirun takes no others along; where to, a file or a batch system may tell it
       if (const std::string_view text = *entry; text.starts_with("TUTTI_")) add(words, {"-x", std::string(text.substr(0, text.find('=')))});
     const auto binds = [](const std::string& word) { return word.starts_with("--bind-to") || word.starts_with("-bind-to") || word.starts_with("--cpu-") || word.starts_with("--map-by") || word == "-rf" || word == "--rankfile"; };
     if (site.is_bound && std::none_of(options.launcher_options.begin(), options.launcher_options.end(), binds)) add(words, {"--bind-to", "none"});  // mpirun would leave where we are
     for (const std::string& name : options.exported) add(words, {"-x", name});
     for (auto& variable : mpirun_variables()) command.variables.push_back(std::move(variable));
+    // Open MPI 5 asks the kernel for routes, and each rank complains of an address that has none to itself
+    if (site.has_prrte && !site.in_allocation && is_here(options)) command.variables.emplace_back("OMPI_MCA_reachable", "weighted");
     if (site.in_step) command.variables.emplace_back("SLURM_OVERLAP", "1");  // for its daemons' srun, which would wait for the step that it is started in
   }
   words.insert(words.end(), options.launcher_options.begin(), options.launcher_options.end());
   const size_t own = words.size();
-  const bool marks_lines = command.by == Launcher::kMpirun && !options.raw;  // else mpirun loses parts of what its tags make too long
-  if (marks_lines) {
-    add(words, {site.tutti, "rank", "--lines"});
+  if (command.by == Launcher::kMpirun && !options.raw && !options.dry_run) {  // its own --tag-output loses parts of floods
+    add(words, {site.tutti, "rank", "--frames"});
     if (options.plain) words.emplace_back("--plain");
     words.emplace_back("--");
   }
@@ -186,11 +210,7 @@ Command make_command(const RunOptions& options, const Site& site) {
 int why_not_startable(const RunOptions& options) {
   constexpr int kNotExecutable = 126, kNotFound = 127;
   const std::string& program = options.program[0];
-  const auto moves = [](std::string_view word) {  // to other hosts, or another folder
-    if (word.starts_with("--")) word.remove_prefix(1);
-    return word == "-H" || word.starts_with("-host") || word.starts_with("-machinefile") || word.starts_with("-wd") || word == "-path";
-  };
-  if (!options.hosts.empty() || std::getenv("SLURM_JOB_ID") || std::any_of(options.launcher_options.begin(), options.launcher_options.end(), moves)) return 0;
+  if (!is_here(options) || std::getenv("SLURM_JOB_ID")) return 0;
   if (program.find('/') == std::string::npos) return is_in_path(program) ? 0 : kNotFound;
   if (access(program.c_str(), F_OK) != 0) return kNotFound;
   return access(program.c_str(), X_OK) == 0 && !std::filesystem::is_directory(program) ? 0 : kNotExecutable;

@@ -14,6 +14,7 @@ namespace tutti::launcher {
 /// What is there to start ranks with.
 struct Site {
   bool has_mpirun = false, has_srun = false;
+  bool has_prrte = false;           ///< mpirun is Open MPI's 5 or later
   bool has_cluster = false;         ///< srun knows one: this may be its login node
   bool in_allocation = false;       ///< of Slurm's
   bool in_step = false;             ///< of Slurm's: `srun --pty bash`
@@ -32,6 +33,7 @@ std::string output_of(const std::string& command);  ///< of the shell's
 
 struct Command {
   Launcher by = Launcher::kMpirun;  ///< never kAuto
+  bool by_prrte = false;            ///< its mpirun is Open MPI's 5 or later
   std::vector<std::string> words;
   std::vector<std::pair<std::string, std::string>> variables;  ///< set unless the user has
 };

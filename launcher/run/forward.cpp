@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "core/handle.h"
-#include "run/lines.h"
+#include "run/frames.h"
 #include "run/process.h"
 #include "tutti/error.h"
 
@@ -43,19 +43,20 @@ Ends open_terminal() {
   return {.read = Fd(master), .write = Fd(slave)};
 }
 
-/// A stream of the program's, to one of the launcher's.
-struct Stream {
-  int from, to;
-  LineMarker marker;
+struct Source {
+  int fd;
+  Stream stream;
 
   /// @return  false: there is nothing now
-  bool pass_on() {
+  bool pass_on(int rank) {
     std::array<char, 1 << 16> part{};
-    const ssize_t n = from < 0 ? 0 : read(from, part.data(), part.size());
+    const ssize_t n = fd < 0 ? 0 : read(fd, part.data(), part.size());
     if (n < 0 && errno == EINTR) return true;
     if (n < 0 && errno == EAGAIN) return false;
-    if (n > 0) write_all(to, marker.feed({part.data(), static_cast<size_t>(n)}));
-    else from = -1;  // closed by all; of a terminal: EIO
+    if (n <= 0) fd = -1;  // closed by all; of a terminal: EIO
+    const std::string frames = n > 0 ? framed(rank, stream, {part.data(), static_cast<size_t>(n)}) : "";
+    for (size_t at = 0; at < frames.size(); at += kFramesAtOnce)
+      write_all(STDERR_FILENO, std::string_view(frames).substr(at, kFramesAtOnce));
     return n > 0;
   }
 };
@@ -70,25 +71,32 @@ struct Stream {
   _exit(128 + WTERMSIG(status));
 }
 
-[[noreturn]] void forward(pid_t program, std::array<Stream, 2> streams) {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) std::signal(number, SIG_IGN);  // mpirun sends them to the group, to the program too
-  if (const int nothing = open("/dev/null", O_RDONLY); nothing > STDIN_FILENO) dup2(nothing, STDIN_FILENO), close(nothing);  // standard input is the program's
-  for (const Stream& stream : streams) fcntl(stream.from, F_SETFL, fcntl(stream.from, F_GETFL) | O_NONBLOCK);
+/// The program and what it has started: mpirun makes each rank a process group.
+void kill_program(pid_t program) { kill(getpgrp() == getpid() ? 0 : program, SIGKILL); }
+
+[[noreturn]] void forward(pid_t program, int rank, std::array<Source, 2> sources) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE})
+    std::signal(number, SIG_IGN);  // mpirun sends them to the group, to the program too
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing > STDIN_FILENO)
+    dup2(nothing, STDIN_FILENO), close(nothing);  // standard input is the program's
+  for (const Source& source : sources) fcntl(source.fd, F_SETFL, fcntl(source.fd, F_GETFL) | O_NONBLOCK);
+  const pid_t daemon = getppid();
   const auto ended = static_cast<int>(syscall(SYS_pidfd_open, program, 0));
   constexpr int kOftenMs = 50;  // where there are no pidfds
-  constexpr int kSilenceMs = 200;  // then what has no newline yet is passed on: it may be the last that is heard of this rank
+  int reader = STDERR_FILENO;
   for (int status = 0;;) {
-    std::array<pollfd, 3> waits{{{streams[0].from, POLLIN, 0}, {streams[1].from, POLLIN, 0}, {ended, POLLIN, 0}}};
-    const bool has_begun = streams[0].marker.has_begun() || streams[1].marker.has_begun();
-    const int ready = poll(waits.data(), waits.size(), ended < 0 ? kOftenMs : has_begun ? kSilenceMs : -1);
-    for (size_t i = 0; i < streams.size(); ++i)
-      if (waits[i].revents) streams[i].pass_on();
-      else if (ready == 0) write_all(streams[i].to, streams[i].marker.begun());
+    std::array<pollfd, 4> waits{{{sources[0].fd, POLLIN, 0}, {sources[1].fd, POLLIN, 0}, {ended, POLLIN, 0}, {reader, 0, 0}}};
+    poll(waits.data(), waits.size(), ended < 0 ? kOftenMs : -1);
+    for (size_t i = 0; i < sources.size(); ++i)
+      if (waits[i].revents) sources[i].pass_on(rank);
+    if (waits[3].revents) {
+      reader = -1;
+      if (getppid() != daemon) kill_program(program);
+    }
     if (waitpid(program, &status, WNOHANG) != program) continue;
-    for (Stream& stream : streams) {  // what it has written; a child that goes on writing is not waited for
+    for (Source& source : sources) {  // what it has written; a child that goes on writing is not waited for
       constexpr int kMostReads = 32;  // more than a pipe holds
-      for (int reads = 0; reads < kMostReads && stream.pass_on();) ++reads;
-      write_all(stream.to, stream.marker.finish());
+      for (int reads = 0; reads < kMostReads && source.pass_on(rank);) ++reads;
     }
     end_like(status);
   }
@@ -96,14 +104,14 @@ struct Stream {
 
 }  // namespace
 
-void forward_lines() {
+void forward_output(int rank) {
   Ends out = open_terminal(), err = open_pipe();
   const pid_t self = getpid(), child = fork();
   if (child < 0) throw SystemError(fmt::format("fork: {}", std::strerror(errno)));
   if (child > 0) {
     out.write.reset();
     err.write.reset();
-    forward(child, {Stream{out.read.get(), STDOUT_FILENO, {}}, Stream{err.read.get(), STDERR_FILENO, {}}});
+    forward(child, rank, {Source{out.read.get(), Stream::kOut}, Source{err.read.get(), Stream::kErr}});
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != self) _exit(1);

@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "core/handle.h"
+#include "run/frames.h"
 #include "run/leftovers.h"
 #include "run/lines.h"
 #include "run/process.h"
@@ -60,12 +61,22 @@ class Excerpt {
   size_t left_out_ = 0;
 };
 
-/// One stream of the launcher's: read, untangled, written with the rank in front, kept in files.
-class Stream {
+/// One stream of the job's: read from the launcher, written with the rank in front, kept in files.
+class LauncherStream {
  public:
-  Stream(Launcher by, int to, Excerpt* captured, const RunOptions& options, const char* name)
-      : by_(by), to_(to), captured_(captured), is_shown_(!captured || options.shows_captured), in_colour_(isatty(to) == 1 && !std::getenv("NO_COLOR")), folder_(options.log_folder), keeps_logs_(options.keeps_logs), name_(name),
-        untangler_(by, [this](int rank, std::string_view line) { show(rank, line); }) {
+  /// @param unframed  of mpirun: where the text goes that was in frames, or between them
+  LauncherStream(const Command& command, int to, Excerpt* captured, const RunOptions& options, const char* name, Unframer::Sink unframed)
+      : by_(command.by),
+        by_prrte_(command.by_prrte),
+        to_(to),
+        captured_(captured),
+        is_shown_(!captured || options.shows_captured),
+        in_colour_(isatty(to) == 1 && !std::getenv("NO_COLOR")),
+        folder_(options.log_folder),
+        keeps_logs_(options.keeps_logs),
+        name_(name),
+        frames_(to == STDOUT_FILENO ? Stream::kOut : Stream::kErr, std::move(unframed)),
+        lines_([this](int rank, std::string_view line) { show(rank, line); }) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
     read_ = Fd(ends[0]);
@@ -80,13 +91,14 @@ class Stream {
   void pass_on() {
     std::array<char, 1 << 16> part{};
     const ssize_t n = read(read_.get(), part.data(), part.size());
-    if (n > 0) untangler_.feed({part.data(), static_cast<size_t>(n)});
-    if (n == 0 || (n < 0 && errno != EINTR)) {
-      untangler_.finish();
-      read_.reset();
-    }
-    flush();
+    const std::string_view text(part.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (by_ == Launcher::kMpirun) frames_.feed(text);
+    else add(Unframer::kLauncher, text);  // in lines with a label
+    if (n == 0 || (n < 0 && errno != EINTR)) read_.reset();
   }
+  void add(int rank, std::string_view text) { lines_.add(rank, text); }
+  void finish_frames() { frames_.finish(); }
+  void finish_lines() { lines_.finish(); }
   bool may_read() const { return unwritten_.size() < kMostUnwritten; }
   bool is_written() const { return unwritten_.empty(); }
   /// As much as the reader takes without making us wait: a pager may stand still, and signals and the time limit are looked at all the same.
@@ -96,7 +108,9 @@ class Stream {
     while (written < unwritten_.size() && poll(&to, 1, 0) > 0) {
       const ssize_t n = write(to_, unwritten_.data() + written, std::min<size_t>(unwritten_.size() - written, PIPE_BUF));
       if (n < 0 && errno != EINTR && errno != EAGAIN) {
-        if (errno != EPIPE) lose(to_ == STDOUT_FILENO ? "standard output" : "standard error");  // else nobody reads any more: their wish
+        const char* name = to_ == STDOUT_FILENO ? "output" : "error";
+        if (errno != EPIPE)
+          lose(fmt::format("standard {}: {}", name, std::strerror(errno)));  // else nobody reads any more: their wish
         written = unwritten_.size();
       }
       if (n > 0) written += static_cast<size_t>(n);
@@ -117,14 +131,16 @@ class Stream {
     if (is_shown_) unwritten_.append(shown_prefix).append(words);
   }
   void show(int rank, std::string_view line) {
-    if (rank == Untangler::kLauncher) {
+    if (by_ == Launcher::kSrun) rank = take_label(line).value_or(Unframer::kLauncher);
+    if (by_ == Launcher::kSrun && !said_at_start_) said_at_start_ = code_of_start(line);  // with a label or without
+    if (rank == Unframer::kLauncher) {
       if (by_ == Launcher::kSrun) note_end_of_task(line);
-      else if (!told_) told_ = code_of_abort(line);
+      else if (!told_) told_ = by_prrte_ && tells_of_abort(line) ? said_by_rank_ : code_of_abort(line);
       put("", "", std::string(line) + '\n');
       return;
     }
-    if (by_ == Launcher::kSrun && !said_by_rank_) said_by_rank_ = code_of_abort(line);  // srun may kill it before it exits with that
-    if (by_ == Launcher::kSrun && !said_at_start_) said_at_start_ = code_of_start(line);
+    if ((by_ == Launcher::kSrun || by_prrte_) && !said_by_rank_)
+      said_by_rank_ = code_of_abort(line);  // srun may kill it before it exits with that
     constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
     const std::string prefix = fmt::format("[{}] ", rank), whole = std::string(line) + '\n';
     put(prefix, in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : prefix, whole);
@@ -132,8 +148,12 @@ class Stream {
     const auto path = std::filesystem::path(folder_) / fmt::format("rank-{}.{}", rank, name_);
     auto& file = files_[rank];
     errno = 0;
-    if (!file.is_open()) file.open(path, keeps_logs_ ? std::ios::app : std::ios::trunc);
-    if (!(file << whole << std::flush)) lose(path.string());
+    std::error_code ignored;
+    const bool is_new = !file.is_open();
+    if (is_new && std::filesystem::is_fifo(path, ignored))
+      return lose(path.string() + " is a FIFO, which would wait for a reader");
+    if (is_new) file.open(path, keeps_logs_ ? std::ios::app : std::ios::trunc);
+    if (!(file << whole << std::flush)) lose(path.string() + ": " + std::strerror(errno));
   }
   /// Tasks that srun kills because one has called MPI_Abort may be told of before that one.
   void note_end_of_task(std::string_view line) {
@@ -145,12 +165,13 @@ class Stream {
     is_consequence_ = is_aborted_ && *code >= kSignal;
   }
   void lose(const std::string& what) {
-    if (lost_.empty()) lost_ = fmt::format("{}: {}", what, std::strerror(errno));
+    if (lost_.empty()) lost_ = what;
   }
 
   static constexpr size_t kMostUnwritten = 1 << 20;
 
   Launcher by_;
+  bool by_prrte_;
   int to_;
   Excerpt* captured_;
   bool is_shown_;
@@ -159,7 +180,8 @@ class Stream {
   std::string folder_;
   bool keeps_logs_;
   const char* name_;
-  Untangler untangler_;
+  Unframer frames_;
+  Lines lines_;
   Fd read_, write_;
   std::map<int, std::ofstream> files_;
   std::optional<int> told_, said_by_rank_, said_at_start_;
@@ -220,7 +242,8 @@ class OpenFiles {
   rlimit before_{};
 };
 
-pid_t start(const Command& command, const RunOptions& options, const Signals& signals, const OpenFiles& files, const Stream* out, const Stream* err) {
+pid_t start(const Command& command, const RunOptions& options, const Signals& signals, const OpenFiles& files,
+            const LauncherStream* out, const LauncherStream* err) {
   const pid_t parent = getpid(), child = fork();
   if (child < 0) fail("fork");
   if (child > 0) return child;
@@ -241,7 +264,13 @@ pid_t start(const Command& command, const RunOptions& options, const Signals& si
 class Job {
  public:
   Job(const Command& command, const RunOptions& options, Excerpt* captured) : by_(command.by), options_(options) {
-    if (!options.raw) out_.emplace(command.by, STDOUT_FILENO, captured, options, "out"), err_.emplace(command.by, STDERR_FILENO, captured, options, "err");
+    if (!options.raw) {
+      const auto unframed = [this](int rank, Stream stream, std::string_view text) {
+        (stream == Stream::kOut ? out_ : err_)->add(rank, text);
+      };
+      out_.emplace(command, STDOUT_FILENO, captured, options, "out", unframed);
+      err_.emplace(command, STDERR_FILENO, captured, options, "err", unframed);
+    }
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // whoever loses its parent becomes ours, to be ended
     pid_ = start(command, options, signals_, open_files_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
     if (out_) out_->close_write_end(), err_->close_write_end();
@@ -259,6 +288,7 @@ class Job {
       if (!was_asked_ && !(out_->may_read() && err_->may_read())) until = Clock::now() + 1s;  // the reader takes its time
       if (step(); is_given_up_) break;
     }
+    if (out_) finish_output();
     const auto patience = Clock::now() + 1s;  // of somebody who wanted the end
     while (out_ && !(out_->is_written() && err_->is_written()) && !is_given_up_ && !(was_asked_ && Clock::now() > patience)) step();
     int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
@@ -285,21 +315,25 @@ class Job {
   }
 
  private:
+  void finish_output() {
+    for (auto* stream : {&*out_, &*err_}) stream->finish_frames();
+    for (auto* stream : {&*out_, &*err_}) stream->finish_lines(), stream->flush();
+  }
   /// Waits for what comes next, at most 200 ms.
   void step() {
     std::array<pollfd, 5> watched{};
     watched.fill({-1, 0, 0});
     watched[0] = {signals_.fd(), POLLIN, 0};
+    const bool may_read = out_ && out_->may_read() && err_->may_read();  // frames of both come on one
     for (size_t i = 0; out_ && i < 2; ++i) {
-      const Stream& stream = i == 0 ? *out_ : *err_;
-      if (stream.may_read()) watched[1 + i] = {stream.read_end(), POLLIN, 0};
+      const LauncherStream& stream = i == 0 ? *out_ : *err_;
+      if (may_read || (by_ == Launcher::kSrun && stream.may_read())) watched[1 + i] = {stream.read_end(), POLLIN, 0};
       if (!stream.is_written()) watched[3 + i] = {stream.destination(), POLLOUT, 0};
     }
     if (poll(watched.data(), watched.size(), 200) <= 0) return;
     if (watched[1].revents) out_->pass_on();
     if (watched[2].revents) err_->pass_on();
-    if (watched[3].revents) out_->flush();
-    if (watched[4].revents) err_->flush();
+    if (out_) out_->flush(), err_->flush();
     if (watched[0].revents) receive(signals_.next());
   }
 
@@ -380,7 +414,7 @@ class Job {
   Signals signals_;
   OpenFiles open_files_;
   const std::vector<pid_t> not_ours_ = children(getpid());  // of the shell that has become tutti by exec, say
-  std::optional<Stream> out_, err_;
+  std::optional<LauncherStream> out_, err_;
   pid_t pid_ = -1;
   std::optional<int> status_;
   std::optional<Clock::time_point> limit_, aborted_;

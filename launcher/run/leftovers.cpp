@@ -87,7 +87,9 @@ void sweep_segments(fs::file_time_type begun) {
   for (const auto& entry : fs::directory_iterator("/dev/shm", ignored)) {
     struct stat about {};
     const std::string file = entry.path();
-    if (!entry.path().filename().string().starts_with("vader_segment.") || stat(file.c_str(), &about) != 0 || about.st_uid != getuid()) continue;
+    const std::string name = entry.path().filename();
+    const bool is_open_mpi_s = name.starts_with("vader_segment.") || name.starts_with("sm_segment.");  // until 4, since 5
+    if (!is_open_mpi_s || stat(file.c_str(), &about) != 0 || about.st_uid != getuid()) continue;
     if (fs::last_write_time(entry.path(), ignored) >= begun && !is_mapped(file)) unused.push_back(file);
   }
   if (unused.empty()) return;
@@ -99,7 +101,7 @@ void sweep_segments(fs::file_time_type begun) {
 void sweep_session(pid_t mpirun) {
   std::error_code ignored;
   fs::path base = "/tmp";
-  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
     if (const auto folder = env_string(name)) {
       base = *folder;
       break;
@@ -109,6 +111,7 @@ void sweep_session(pid_t mpirun) {
     const fs::path session = base / fmt::format("ompi.{}.{}", name, getuid());
     fs::remove_all(session / fmt::format("pid.{}", mpirun), ignored);
     fs::remove(session, ignored);  // if that was the last
+    fs::remove_all(base / fmt::format("prterun.{}.{}.{}", name, mpirun, getuid()), ignored);  // of Open MPI 5
   }
 }
 

@@ -13,7 +13,7 @@ struct RunOptions {
   std::vector<std::string> hosts;
   std::vector<std::string> launcher_options;  ///< handed through
   std::vector<std::string> exported;          ///< variables that ranks on other hosts get, too; srun's get all
-  std::string bind;                           ///< policy of `tutti bind`; empty: the launcher's own binding
+  std::string bind;                           ///< --bind of `tutti bind`; empty: the launcher's own binding
   bool shows_captured = false;                ///< output that is captured is written as well
   bool raw = false;                           ///< output as the launcher leaves it
   bool plain = false;                         ///< nobody looks on: the ranks' programs are told to write no colours, though they see a terminal

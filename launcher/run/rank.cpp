@@ -15,9 +15,9 @@
 
 namespace {
 
-struct Options {
+struct RankOptions {
   int gdb = -1;
-  bool lines = false, plain = false;
+  bool frames = false, plain = false;
   std::string colon;  // what stands for ":"
   std::vector<std::string> program;
 };
@@ -29,8 +29,8 @@ int this_rank() {
   return 0;
 }
 
-int become_program(const Options& options) {
-  if (options.lines) tutti::launcher::forward_lines();
+int become_program(const RankOptions& options) {
+  if (options.frames) tutti::launcher::forward_output(this_rank());
   if (options.plain) setenv("TERM", "dumb", 1), setenv("NO_COLOR", "1", 0);
   std::vector<std::string> words = options.program;
   if (!options.colon.empty()) std::replace(words.begin(), words.end(), options.colon, std::string(":"));
@@ -56,8 +56,8 @@ int become_program(const Options& options) {
 
 void tutti::launcher::add_rank(CLI::App& app, int& code) {
   auto* command = app.add_subcommand("rank", "for tutti run")->group("");
-  const auto options = std::make_shared<Options>();
-  command->add_flag("--lines", options->lines);
+  const auto options = std::make_shared<RankOptions>();
+  command->add_flag("--frames", options->frames);
   command->add_flag("--plain", options->plain);
   command->add_option("--gdb", options->gdb);
   command->add_option("--colon", options->colon);

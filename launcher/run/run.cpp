@@ -61,7 +61,8 @@ void tutti::launcher::add_job_options(CLI::App& command, RunOptions& options) {
   const auto choose = [&options](const std::string& word) { options.launcher = word == "srun" ? Launcher::kSrun : word == "mpirun" ? Launcher::kMpirun : Launcher::kAuto; };
   command.add_option_function<std::string>("--launcher", choose, "what starts the ranks; auto: srun inside an allocation, else mpirun")->check(CLI::IsMember({"auto", "mpirun", "srun"}))->option_text("auto|mpirun|srun");
   command.add_option("-L,--launcher-option", options.launcher_options, "handed to it, one word each: -L --bind-to -L none")->type_size(1)->allow_extra_args(false);
-  command.add_option("--bind", options.bind, "start each rank by `tutti bind`: gpu or cores; tutti's own programs bind themselves, but leave CUDA_VISIBLE_DEVICES alone")->check(CLI::IsMember({"gpu", "cores"}))->option_text("gpu|cores");
+  add_binding(command, options.bind,
+              "start each rank by `tutti bind`; tutti's own programs bind themselves, but leave CUDA_VISIBLE_DEVICES alone");
 }
 
 std::string tutti::launcher::check_seconds(const std::string& text) {
@@ -82,7 +83,7 @@ void tutti::launcher::add_run(CLI::App& app, int& code) {
   command->add_option("--gdb", options->gdb, "this rank under gdb, on your terminal; without a terminal gdb prints where it has failed")->check(CLI::NonNegativeNumber)->excludes("--valgrind");
   command->add_option("--timeout", options->timeout_s, "seconds; then you are told where each rank stands, tutti's programs say what they do, and the job is ended: exit code 124")->check(check_seconds);
   command->add_option("--max-restarts", options->max_restarts, "start a job that failed again, so often; TUTTI_RESTART_COUNT tells it")->check(CLI::Range(0, 1 << 20));
-  command->add_flag("--dry-run", options->dry_run, "print the command and do nothing");
+  command->add_flag("--dry-run", options->dry_run, "print the command, for mpirun without what brings the ranks' output in lines, and do nothing");
   command->add_option("PROGRAM", options->program, "after --: the program and its arguments")->required();
   command->callback([options, &code] {
     options->program = program_of(options->program);

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace tutti::launcher {
 namespace {
@@ -60,14 +63,66 @@ size_t count_of(const std::vector<Case>& cases, Verdict verdict) {
   return static_cast<size_t>(std::count_if(cases.begin(), cases.end(), [&](const Case& one) { return one.verdict == verdict; }));
 }
 
-/// The job itself is a test where its own tell nothing of how it ended.
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string without_colours(std::string_view line) {
+  std::string plain;
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (line.substr(at).starts_with("\033[")) at = std::min(line.find('m', at), line.size());
+    else plain += line[at];
+  }
+  return plain;
+}
+
+/// The rank whose end mpirun or srun tells in this line; -1: the line tells of none.
+int rank_that_ended(const std::string& line) {
+  for (const std::string_view words : {"that process rank ", "was invoked on rank ", ": task "})
+    if (const size_t at = line.find(words); at != std::string::npos && is_digit(line[at + words.size()]))
+      return std::atoi(line.c_str() + at + words.size());
+  const size_t comma = line.rfind(',');  // Process name: [[59512,1],3]
+  return line.find("Process name: [") != std::string::npos && comma != std::string::npos ? std::atoi(line.c_str() + comma + 1)
+                                                                                         : -1;
+}
+
+/// The test in which the job has ended: GoogleTest has told of its begin, not of its end. That of the rank that failed counts;
+/// where this rank tells of no tests (with tutti/testing.h rank 0 speaks for all), another's. Empty: no rank was in a test.
+std::string unfinished_test(const std::string& output) {
+  constexpr std::string_view kBegin = "[ RUN      ] ", kEnds[] = {"[       OK ] ", "[  FAILED  ] ", "[  SKIPPED ] "};
+  std::map<int, std::string> tests;  // by rank; empty: it is between two
+  int failed = -1;
+  std::istringstream lines(output);
+  for (std::string coloured; std::getline(lines, coloured);) {
+    const std::string line = without_colours(coloured);
+    if (line.size() < 2 || line[0] != '[' || !is_digit(line[1])) {  // the launcher's
+      failed = failed < 0 ? rank_that_ended(line) : failed;
+      continue;
+    }
+    const int rank = std::atoi(line.c_str() + 1);
+    if (const size_t begin = line.find(kBegin); begin != std::string::npos) tests[rank] = line.substr(begin + kBegin.size());
+    const auto test = tests.find(rank);
+    for (const std::string_view end : kEnds)
+      if (test != tests.end() && line.find(std::string(end) + test->second) != std::string::npos) test->second.clear();
+  }
+  if (const auto its = tests.find(failed); its != tests.end()) return its->second;
+  for (const auto& [rank, test] : tests)
+    if (!test.empty()) return test;
+  return {};
+}
+
+/// Where the tests tell nothing of how the job ended, it is a case by itself, named after the test that it ended in.
 std::vector<Case> all_cases(const Run& run) {
   std::vector<Case> cases = run.cases;
   const Verdict verdict = run.verdict();
   if (verdict == Verdict::kSkipped && count_of(cases, verdict) == 0) cases.clear();  // GoogleTest tells of tests that an environment has kept from running
-  if (cases.empty() || (verdict == Verdict::kFailed && count_of(cases, verdict) == 0))
-    cases.push_back({.suite = "tutti test", .name = run.name, .seconds = run.seconds, .verdict = verdict,
-                     .message = verdict == Verdict::kPassed ? "" : run.reason() + (verdict == Verdict::kFailed ? "\n" + tail(run.output) : "")});
+  if (!cases.empty() && (verdict != Verdict::kFailed || count_of(cases, verdict) > 0)) return cases;
+  Case job{.suite = "tutti test", .name = run.name, .seconds = run.seconds, .verdict = verdict, .message = run.reason()};
+  if (verdict == Verdict::kFailed) {
+    const std::string test = unfinished_test(run.output);
+    const size_t dot = test.find('.');
+    if (dot != std::string::npos) job.suite = test.substr(0, dot), job.name = test.substr(dot + 1);
+    job.message += "\n" + tail(run.output);
+  }
+  cases.push_back(std::move(job));
   return cases;
 }
 

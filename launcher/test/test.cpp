@@ -22,7 +22,7 @@ namespace {
 
 using namespace tutti::launcher;
 
-struct Options {
+struct TestOptions {
   RunOptions job{.timeout_s = 300};
   std::vector<int> ranks{1, 2, 4};
   std::string junit;
@@ -51,7 +51,7 @@ class ResultFile {
 };
 
 /// @return  false: the user wants no more
-bool run_once(const Options& options, int ranks, const ResultFile& results, std::vector<Run>& runs) {
+bool run_once(const TestOptions& options, int ranks, const ResultFile& results, std::vector<Run>& runs) {
   RunOptions job = options.job;
   job.ranks = ranks;
   results.remove();
@@ -80,7 +80,7 @@ void show(const Run& run, bool was_shown) {
   std::fflush(stdout);
 }
 
-int test(const Options& options) {
+int test(const TestOptions& options) {
   if (const int code = why_not_startable(options.job)) {
     fmt::print(stderr, "tutti: test: {}: {}\n", options.job.program[0], code == 126 ? "it can't be executed" : "there is no such program");
     return 99;
@@ -126,7 +126,7 @@ int test(const Options& options) {
 
 void tutti::launcher::add_test(CLI::App& app, int& code) {
   auto* command = app.add_subcommand("test", "runs a test program of MPI at several rank counts. Exit code 77 of it: skipped; 99: set up wrongly");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TestOptions>();
   command->add_option("-n,--ranks", options->ranks, "rank counts; default: 1,2,4")->delimiter(',')->type_size(1)->allow_extra_args(false)->check(CLI::Range(1, 1 << 20));
   add_job_options(*command, options->job);
   command->add_option("--timeout", options->job.timeout_s, "seconds for each count; then it is told where each rank is, and the job is ended")->check(check_seconds)->capture_default_str();

@@ -22,7 +22,8 @@ void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) {
   if (!tensor) refuse(op, fmt::format("{} is empty (it holds no tensor)", role));
   if (tensor.device().type != dl::kCPU)
     refuse(op, fmt::format("{} lies on {}; init_ccl a ccl for that device first", role, to_string(tensor.device())));
-  if (!tensor.is_contiguous()) refuse(op, fmt::format("{} is a strided view; use contiguous()", role));
+  if (!tensor.is_contiguous()) refuse(op, fmt::format("{} is a strided view, expected a row-major array "
+                                                         "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)", role));
 }
 
 void check_source(CollectiveOp op, const Tensor& src) {

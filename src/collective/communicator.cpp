@@ -30,11 +30,7 @@ Buffer disjoint(Buffer src, Buffer dst, Tensor& copy) {
   return {copy.data(), src.count, src.dtype};
 }
 
-std::string compiled_ccls() {
-  std::string names;
-  for (const BackEnd& row : kBackEnds) names += (names.empty() ? "" : ",") + std::string(row.name);
-  return names;
-}
+std::string_view compiled_ccl() { return kBackEnds[0].name; }
 
 std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members) {
   const bool on_node = plane.node && std::all_of(members.begin(), members.end(), [&](int worker) { return plane.node->has(worker); });
@@ -44,7 +40,9 @@ std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const
     throw UsageError("init_ccl: 'local' needs all workers on one node that shares memory; use 'mpi'");
   for (const BackEnd& row : kBackEnds)
     if (row.name == ccl) return row.name;
-  throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", ccl, compiled_ccls()));
+  std::string names;
+  for (const BackEnd& row : kBackEnds) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", ccl, names));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,

@@ -81,6 +81,6 @@ std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const Data
                                                 const std::vector<int>& members, CommKey key);
 /// The name that it stands for among these members.  @throws UsageError  as make_communicator
 std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members);
-std::string compiled_ccls();  ///< "mpi,local"
+std::string_view compiled_ccl();  ///< "mpi": the name that init_ccl takes in every kind of session
 
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "collective/float16.h"
+#include "collective/min_max.h"
 #include "collective/reduce_vectors.h"
 #include "tutti/error.h"
 
@@ -64,11 +65,11 @@ void combine(ReduceOp op, W* acc, const W* in, int64_t n) {
       return;
     case ReduceOp::kMin:
       if constexpr (!IsComplex<W>::value)
-        for (int64_t i = 0; i < n; ++i) acc[i] = in[i] < acc[i] ? in[i] : acc[i];
+        for (int64_t i = 0; i < n; ++i) keep<Extreme::kMin>(acc[i], in[i]);
       return;
     case ReduceOp::kMax:
       if constexpr (!IsComplex<W>::value)
-        for (int64_t i = 0; i < n; ++i) acc[i] = acc[i] < in[i] ? in[i] : acc[i];
+        for (int64_t i = 0; i < n; ++i) keep<Extreme::kMax>(acc[i], in[i]);
       return;
   }
 }

@@ -1,5 +1,6 @@
 // float16 and bfloat16 on x86-64 processors with AVX2 and F16C, which nearly all have. The file is compiled for any: every function that
 // has vectors needs the attribute.
+#include "collective/min_max.h"
 #include "collective/reduce_blocks.h"
 #include "core/env.h"
 
@@ -45,8 +46,8 @@ struct BFloatLanes {
 template <ReduceOp op>
 TUTTI_AVX2 TUTTI_INLINE void combine(__m256& acc, __m256 in) {
   if constexpr (op == ReduceOp::kProd) acc = _mm256_mul_ps(acc, in);
-  else if constexpr (op == ReduceOp::kMin) acc = _mm256_min_ps(in, acc);
-  else if constexpr (op == ReduceOp::kMax) acc = _mm256_max_ps(in, acc);
+  else if constexpr (op == ReduceOp::kMin) keep_lanes<Extreme::kMin>(acc, in);
+  else if constexpr (op == ReduceOp::kMax) keep_lanes<Extreme::kMax>(acc, in);
   else acc = _mm256_add_ps(acc, in);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <type_traits>
 
+#include "collective/min_max.h"
 #include "collective/reduce_blocks.h"
 
 namespace tutti {
@@ -17,13 +18,10 @@ struct Prod {
   template <class V>
   TUTTI_INLINE static void apply(V& acc, const V& in) { acc *= in; }
 };
-struct Min {
+template <Extreme extreme>
+struct Keep {
   template <class V>
-  TUTTI_INLINE static void apply(V& acc, const V& in) { acc = in < acc ? in : acc; }
-};
-struct Max {
-  template <class V>
-  TUTTI_INLINE static void apply(V& acc, const V& in) { acc = acc < in ? in : acc; }
+  TUTTI_INLINE static void apply(V& acc, const V& in) { keep_lanes<extreme>(acc, in); }
 };
 
 /// 64 bytes, in vectors of so many bytes as the processor has.
@@ -89,8 +87,8 @@ bool native(ReduceOp op, Sources sources, Dsts dsts, int64_t end) {
   switch (op) {
     case ReduceOp::kSum: return native<Same, Sum>(sources, dsts, end), true;
     case ReduceOp::kProd: return native<Same, Prod>(sources, dsts, end), true;
-    case ReduceOp::kMin: return native<T, Min>(sources, dsts, end), true;
-    case ReduceOp::kMax: return native<T, Max>(sources, dsts, end), true;
+    case ReduceOp::kMin: return native<T, Keep<Extreme::kMin>>(sources, dsts, end), true;
+    case ReduceOp::kMax: return native<T, Keep<Extreme::kMax>>(sources, dsts, end), true;
     case ReduceOp::kAvg:
       if constexpr (std::is_floating_point_v<T>) return native<T, Sum, true>(sources, dsts, end), true;
       return false;

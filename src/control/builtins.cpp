@@ -162,7 +162,7 @@ void register_all() {
   add("worker_rank", [] { return worker::id(); });
   add("world_size", [] { return worker::count(); });
   add("device", [] { return worker::device(); });
-  add("compiled_ccl", [] { return compiled_ccls(); });
+  add("compiled_ccl", [] { return compiled_ccl(); });
   add("bind_worker_to_cpu_core", bind_worker_to_cpu_core);
   add("import_python_module", import_python_module);
   add("init_ccl", [](const std::string& ccl, const Shape& /*device_ids: of no use to host memory*/) {
@@ -181,5 +181,12 @@ void register_builtins() {
   static std::once_flag once;
   std::call_once(once, register_all);
 }
+
+namespace {
+
+/// When the library is loaded: get_global_func finds them before the first session.
+[[maybe_unused]] const bool registered = (register_builtins(), true);
+
+}  // namespace
 
 }  // namespace tutti

@@ -33,6 +33,7 @@ void Command::clear() {
   freed.clear();
   name.clear();
   args.clear();
+  offers.clear();
 }
 
 namespace {
@@ -76,18 +77,45 @@ void encode(Writer& out, const Command& c, std::span<const Value> args) {
       out.put(c.reg);
       out.put(c.token);
       tutti::encode(out, c.token ? Value() : args[0]);
+      tutti::encode(out, c.offers);
       break;
   }
+}
+
+void encode(Writer& out, const Reply& r) {
+  out.put(kWireVersion);
+  out.put(r.kind);
+  out.put(r.worker);
+  out.put(r.seq);
+  out.put(r.token);
+  Failures::encode_origin(out, r.origin);
+  out.put(r.site);
+  if (r.kind == Reply::Kind::kValue) tutti::encode(out, r.value);
+  if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) tutti::encode(out, r.offers);
+  if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
+    for (const std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function,
+                                    &r.failure.traceback})
+      out.text(*text);
+    out.put(r.failure.pid);
+  }
+}
+
+template <class Encode>
+void frame(Writer& out, Encode&& encode_payload) {
+  const size_t begin = out.view().size();
+  out.put(uint64_t{0});
+  encode_payload();
+  const uint64_t length = out.view().size() - begin - sizeof(uint64_t);
+  std::memcpy(out.view().data() + begin, &length, sizeof length);
 }
 
 }  // namespace
 
 void encode_frame(Writer& out, const Command& command, std::span<const Value> args) {
-  const size_t begin = out.view().size();
-  out.put(uint64_t{0});
-  encode(out, command, args);
-  const uint64_t length = out.view().size() - begin - sizeof(uint64_t);
-  std::memcpy(out.view().data() + begin, &length, sizeof length);
+  frame(out, [&] { encode(out, command, args); });
+}
+void encode_frame(Writer& out, const Reply& reply) {
+  frame(out, [&] { encode(out, reply); });
 }
 
 std::vector<std::byte> encode(const Command& command) {
@@ -135,27 +163,15 @@ void decode_command(std::span<const std::byte> bytes, Command& c) {
       c.reg = in.get<int64_t>();
       c.token = in.get<uint64_t>();
       c.args.push_back(decode_value(in));
+      c.offers = decode_offers(in);
       break;
   }
   in.expect_done();
 }
 
-std::vector<std::byte> encode(const Reply& r) {
+std::vector<std::byte> encode(const Reply& reply) {
   Writer out;
-  out.put(kWireVersion);
-  out.put(r.kind);
-  out.put(r.worker);
-  out.put(r.seq);
-  out.put(r.token);
-  Failures::encode_origin(out, r.origin);
-  out.put(r.site);
-  if (r.kind == Reply::Kind::kValue) encode(out, r.value);
-  if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
-    for (const std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function,
-                                    &r.failure.traceback})
-      out.text(*text);
-    out.put(r.failure.pid);
-  }
+  encode(out, reply);
   return std::move(out.bytes());
 }
 
@@ -164,13 +180,14 @@ Reply decode_reply(std::span<const std::byte> bytes) {
   check_version(in);
   Reply r;
   r.kind = in.get<Reply::Kind>();
-  if (r.kind > Reply::Kind::kConsequence) throw WireError("an unknown kind of reply");
+  if (r.kind > Reply::Kind::kPlaces) throw WireError("an unknown kind of reply");
   r.worker = in.get<int32_t>();
   r.seq = in.get<uint64_t>();
   r.token = in.get<uint64_t>();
   r.origin = Failures::decode_origin(in);
   r.site = in.get<uint32_t>();
   if (r.kind == Reply::Kind::kValue) r.value = decode_value(in);
+  if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) r.offers = decode_offers(in);
   if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
     for (std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function,
                               &r.failure.traceback})

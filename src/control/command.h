@@ -7,23 +7,15 @@
 #include <vector>
 
 #include "collective/agreement.h"
+#include "control/apart.h"
 #include "core/wire.h"
+#include "tutti/action.h"
 
 namespace tutti {
 
 inline constexpr uint8_t kWireVersion = 1;
 
-enum class Action : uint8_t {
-  kShutDown = 0,
-  kKillReg = 1,
-  kGetGlobalFunc = 2,
-  kCallPacked = 3,
-  kSyncWorker = 4,
-  kCopyFromWorker0 = 5,
-  kCopyToWorker0 = 6,
-  kDebugGetFromRemote = 7,
-  kDebugSetRegister = 8,
-};
+using Action = DiscoAction;
 const char* to_string(Action action);
 
 inline constexpr int32_t kAllWorkers = -1;
@@ -40,6 +32,7 @@ struct Command {
   uint64_t token = 0;                   ///< copies, debug on worker 0: the key of a value in the controller's process
   std::string name;                     ///< get_global_func
   List args;                            ///< call_packed; debug_set_register: the one value
+  std::vector<Offer> offers;            ///< debug_set_register: its large tensors, which have no place yet
   void clear();                         ///< keeps the memory
 };
 /// As a frame of a stream (control/ring.h); `args` stand for the command's.
@@ -55,16 +48,18 @@ inline Command decode_command(std::span<const std::byte> bytes) {
 }
 
 struct Reply {
-  enum class Kind : uint8_t { kAck, kValue, kToken, kPoisoned, kError, kConsequence } kind = Kind::kAck;
+  enum class Kind : uint8_t { kAck, kValue, kToken, kPoisoned, kError, kConsequence, kPlaces } kind = Kind::kAck;
   int32_t worker = 0;
   uint64_t seq = 0;    ///< the command
-  uint64_t token = 0;  ///< kToken: the value lies in the controller's process
+  uint64_t token = 0;  ///< kToken, kPlaces: the value (a list of the tensors) lies in the controller's process
   Origin origin;       ///< kPoisoned, kConsequence
   uint32_t site = 0;   ///< kError, kConsequence
   Value value;         ///< kValue
+  std::vector<Offer> offers;  ///< kValue: its large tensors; kPlaces: where debug_set_register's are to be written
   WorkerFailure failure;  ///< kError, kConsequence (its own words, should the origin stay silent)
 };
 std::vector<std::byte> encode(const Reply& reply);
+void encode_frame(Writer& out, const Reply& reply);
 Reply decode_reply(std::span<const std::byte> bytes);  ///< @throws WireError
 
 }  // namespace tutti

@@ -233,7 +233,9 @@ void check_host(const Tensor& host, const char* what) {
   if (!host) throw UsageError(fmt::format("{}: host_array is empty", what));
   if (host.device().type != dl::kCPU)
     throw UsageError(fmt::format("{}: host_array lies on {}", what, to_string(host.device())));
-  if (!host.is_contiguous()) throw UsageError(fmt::format("{}: host_array is a strided view; use contiguous()", what));
+  if (!host.is_contiguous())
+    throw UsageError(fmt::format("{}: host_array is a strided view, expected a row-major array "
+                                 "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)", what));
 }
 
 }  // namespace
@@ -309,7 +311,7 @@ Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where 
                           .traceback = {}};
     throw RemoteError({failure});
   }
-  return answer.value;
+  return std::move(answer.value);
 }
 
 void Controller::debug_set(const DRef& ref, int worker, const Value& value, Timeout timeout, Where where) {
@@ -319,19 +321,41 @@ void Controller::debug_set(const DRef& ref, int worker, const Value& value, Time
   const bool in_process = worker == 0 && value.kind() != Value::Kind::kRegister;
   if (std::string why = why_not_encodable(value, 0, INT64_MAX); !in_process && !why.empty())
     throw UsageError("debug_copy_from: " + why);
-  if (in_process) {
-    command.token = exchange_.put(copy_tensors(value));
-  } else {
-    command.args = {value};
-  }
+  std::vector<Tensor> large;
+  const Value rest = set_apart(value, large);
+  for (const Tensor& tensor : large) command.offers.push_back({.dtype = tensor.dtype(), .shape = tensor.shape(), .place = {}});
+  if (in_process) command.token = exchange_.put(rest);
+  else command.args = {rest};
   const auto deadline = deadline_of(timeout);
+  uint64_t seq = 0;
   try {
-    issue(command, where, deadline);
+    seq = issue(command, where, deadline);
   } catch (const TimeoutError&) {
     exchange_.take(command.token);
     throw;
   }
-  sync_locked(worker, deadline, where);
+  if (!large.empty()) giving_.emplace(seq, Giving{worker, std::move(large)});
+  try {
+    sync_locked(worker, deadline, where);
+  } catch (...) {
+    keep_for_later(seq);
+    throw;
+  }
+}
+
+/// The caller's arrays may change from now on.
+void Controller::keep_for_later(uint64_t seq) {
+  const auto asked = giving_.find(seq);
+  if (asked == giving_.end()) return;
+  if (!lost_.empty()) {
+    giving_.erase(asked);
+    return;
+  }
+  for (Tensor& tensor : asked->second.tensors) {
+    Tensor copy = Tensor::like(tensor);
+    copy.copy_from(tensor);
+    tensor = copy;
+  }
 }
 
 }  // namespace tutti::detail

@@ -36,6 +36,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   const std::string& ccl() const { return ccl_; }
   void set_ccl(std::string_view ccl) { ccl_ = ccl; }
   bool timed_out() const { return timed_out_.load(); }
+  bool is_lost();       ///< no while a call is under way in another thread
   Progress progress();  ///< any thread
 
   DRef get_global_func(std::string_view name, Where where);
@@ -87,6 +88,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   DRef put_on_worker0(const Tensor& array, Where where);
   uint32_t site(Where where);
   void drain();
+  void move_apart(Reply& reply);
+  void keep_for_later(uint64_t seq);
   void wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);
   void sync_locked(int worker, Clock::time_point deadline, Where where);
   void await_ack(int worker, Clock::time_point deadline, Where where);
@@ -149,10 +152,15 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   std::vector<Pending> failures_;           // not raised yet
   std::vector<Reply> consequences_;         // whose origin has not been raised when they came
-  std::map<Origin, WorkerFailure> raised_;  // the last ones: poisoned registers raise them again
+  std::map<Origin, WorkerFailure> raised_;  // the last ones, shortened: poisoned registers raise them again
   std::vector<Origin> acknowledgements_;    // for the next command
   std::map<int, uint64_t> acks_;
   std::optional<Reply> answer_;
+  struct Giving {
+    int worker;
+    std::vector<Tensor> tensors;
+  };
+  std::map<uint64_t, Giving> giving_;  // by command: what its worker will ask for
   uint64_t awaited_ = 0;
 
   std::mutex flusher_mutex_;

@@ -51,6 +51,11 @@ void Controller::end(Timeout timeout, Where where, Purpose purpose) {
   raise_failures(true, deadline, where);
 }
 
+bool Controller::is_lost() {
+  const std::unique_lock turn(turn_, std::try_to_lock);
+  return turn.owns_lock() && !lost_.empty();
+}
+
 void Controller::finish() {
   {
     std::scoped_lock lock(look_mutex_, registers_mutex_);

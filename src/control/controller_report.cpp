@@ -41,7 +41,7 @@ std::string Controller::report(std::string_view why) {
   std::lock_guard lock(look_mutex_);
   if (!channel_) return {};
   return fmt::format("hang report of the {} session with {} workers: {}\n{}", kind_, layout_.num_workers, why,
-                     hang_report(channel_->look(Clock::now() + kLookFor), layout_.num_workers, seq_.load()));
+                     hang_report(channel_->look(Clock::now() + kLookFor, true), layout_.num_workers, seq_.load()));
 }
 
 Progress Controller::progress() {
@@ -51,7 +51,7 @@ Progress Controller::progress() {
     std::lock_guard registers(registers_mutex_);
     if (over_) return progress;
   }
-  for (WorkerState& state : channel_->look(Clock::now() + kLookFor)) {
+  for (WorkerState& state : channel_->look(Clock::now() + kLookFor, false)) {
     progress.finished = std::min(progress.finished, state.finished);
     progress.workers.push_back({state.worker, std::move(state.host), state.pid, state.finished, std::move(state.doing), state.seconds});
   }

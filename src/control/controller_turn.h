@@ -20,15 +20,13 @@ class Controller::Turn {
     if (process_generation() != controller.process_generation_)
       throw UsageError(fmt::format("the session belongs to process {}, this is {}, a fork of it; make a session here", controller.pid_, getpid()));
     if (purpose == Purpose::kClose) lock_.lock();  // another thread may still be in a call
-    else lock_.try_lock();
-    while (!lock_.owns_lock()) {
+    while (!lock_.owns_lock() && !lock_.try_lock()) {
       if (!controller.flushing_.load()) {
         if (lock_.try_lock()) break;  // the flusher has just ended
         if (!controller.flushing_.load())
           throw UsageError("two calls on one session overlap in time; issue from one thread at a time, or lock");
       }
       std::this_thread::yield();
-      if (lock_.try_lock()) break;
     }
     if (!controller.lost_.empty()) throw TransportError(controller.lost_);
     if (controller.over_) throw UsageError("the session was shut down; make a new one");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <optional>
 
@@ -17,6 +18,25 @@ using namespace std::chrono_literals;
 constexpr auto kTick = 50ms;         // how often a wait looks whether the workers live
 constexpr auto kPatience = 3000ms;   // for the report of a failure whose consequence is there
 constexpr size_t kRemembered = 1024;
+constexpr size_t kRememberedText = size_t{16} << 10;  // bytes of each text
+
+/// The ends of a text, whole characters of UTF-8.
+std::string shortened(const std::string& text) {
+  if (text.size() <= kRememberedText) return text;
+  const auto starts = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80; };
+  size_t head = kRememberedText / 2, tail = text.size() - kRememberedText / 2;
+  while (head > 0 && !starts(head)) --head;
+  while (tail < text.size() && !starts(tail)) ++tail;
+  return fmt::format("{}\n[{} bytes are left out: they were in the error when it was raised first]\n{}", std::string_view(text).substr(0, head),
+                     tail - head, std::string_view(text).substr(tail));
+}
+
+/// For registers that the failure has taken, which raise it again.
+WorkerFailure remembered(WorkerFailure failure) {
+  failure.message = shortened(failure.message);
+  failure.traceback = shortened(failure.traceback);
+  return failure;
+}
 
 }  // namespace
 
@@ -29,6 +49,8 @@ void Controller::drain() {
   while (auto bytes = channel_->try_receive()) {
     Reply reply = decode_reply(*bytes);
     reply.failure.issued_at = reply.site < sites_.size() ? sites_[reply.site] : "";
+    if (reply.kind == Reply::Kind::kPlaces || !reply.offers.empty()) move_apart(reply);
+    if (reply.kind == Reply::Kind::kPlaces) continue;
     const bool is_answer = reply.kind == Reply::Kind::kValue || reply.kind == Reply::Kind::kToken ||
                            reply.kind == Reply::Kind::kPoisoned ||
                            (reply.kind == Reply::Kind::kError && reply.origin.worker < 0);
@@ -37,12 +59,55 @@ void Controller::drain() {
       else if (reply.token) exchange_.take(reply.token);  // of a call that timed out
     } else if (reply.kind == Reply::Kind::kAck) {
       acks_[reply.worker] = std::max(acks_[reply.worker], reply.seq);
+      std::erase_if(giving_, [&](const auto& asked) {  // a skipped command asks for nothing
+        return asked.second.worker == reply.worker && asked.first < reply.seq;
+      });
     } else if (reply.kind == Reply::Kind::kError) {
       failures_.push_back({std::move(reply.failure), reply.origin});
     } else {
       consequences_.push_back(std::move(reply));
     }
   }
+}
+
+/// The worker waits in its command. A late answer, of a call that timed out, is moved, too: MPI would keep it.
+void Controller::move_apart(Reply& reply) {
+  const struct Settled {
+    Channel& channel;
+    int worker;
+    uint64_t seq;
+    ~Settled() { channel.settle(worker, seq); }
+  } settled{*channel_, reply.worker, reply.seq};
+  std::optional<Wait> wait;
+  const auto relax = [&] {
+    if (!wait) wait.emplace(*this, fmt::format("tensors of worker {}, which travel,", reply.worker), Where{last_file_.c_str(), last_site_.line});
+    wait->tick();
+  };
+  if (reply.kind == Reply::Kind::kValue) {
+    std::vector<Tensor> large;
+    std::exception_ptr no_memory;
+    for (const Offer& offer : reply.offers) {
+      try {
+        large.push_back(channel_->take(reply.worker, offer, relax));
+      } catch (const SystemError&) {  // the worker sends the others all the same
+        no_memory = std::current_exception();
+      }
+    }
+    if (no_memory) std::rethrow_exception(no_memory);
+    reply.value = put_together(reply.value, large);
+    return;
+  }
+  const Value here = reply.token ? exchange_.take(reply.token) : Value();
+  const auto asked = giving_.find(reply.seq);
+  if (asked == giving_.end()) return;
+  const std::vector<Tensor>& tensors = asked->second.tensors;
+  if (const auto* list = std::get_if<List>(&here.data())) {
+    for (size_t i = 0; i < tensors.size(); ++i) list->at(i).as<Tensor>().copy_from(tensors[i]);
+  } else {
+    if (reply.offers.size() != tensors.size()) throw WireError("a worker makes room for other tensors than it was told of");
+    for (size_t i = 0; i < tensors.size(); ++i) channel_->give(reply.worker, reply.offers[i], tensors[i], relax);
+  }
+  giving_.erase(asked);
 }
 
 void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where) {
@@ -169,7 +234,7 @@ void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Wher
   std::vector<WorkerFailure> failures;
   for (Pending& pending : std::exchange(failures_, {})) {
     acknowledgements_.push_back(pending.origin);
-    raised_.insert_or_assign(pending.origin, pending.failure);
+    raised_.insert_or_assign(pending.origin, remembered(pending.failure));
     failures.push_back(std::move(pending.failure));
   }
   while (raised_.size() > kRemembered)

@@ -19,6 +19,7 @@
 #include "core/env.h"
 #include "core/log.h"
 #include "core/process.h"
+#include "core/type_name.h"
 #include "tutti/interop/embed.h"
 
 namespace tutti {
@@ -85,8 +86,15 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
   if (options.num_workers > job.size())
     throw UsageError(fmt::format("{}: {} workers asked for, the job has {} rank{}; launch with mpirun -n {} or more", what,
                                  options.num_workers, job.size(), job.size() == 1 ? "" : "s", options.num_workers));
-  if (!job.live_session.empty())
+  if (!job.live_session.empty()) {
+    const auto live = job.controller.lock();  // none: a session that was not lost has given its ranks back
+    if (!live || live->is_lost())
+      throw UsageError(fmt::format(
+          "{}: the session made at {} was lost, and with it this job's ranks, which MPI can't replace; end the program and "
+          "start it again",
+          what, job.live_session));
     throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what, job.live_session));
+  }
   job.live_session = fmt::format("{}:{}", where.file, where.line);
   try {
     auto session = make("mpi", options, std::move(closed));
@@ -114,7 +122,7 @@ int run_controller(int argc, char** argv, const std::function<int(int, char**)>&
   fmt::print(stderr, "[rank 0 {}] time-out in the controller: {}\n", host_name(), error.what());
   return kExitTimedOut;
 } catch (const std::exception& error) {
-  fmt::print(stderr, "[rank 0 {}] uncaught exception in the controller: {}\n", host_name(), error.what());
+  fmt::print(stderr, "[rank 0 {}] uncaught exception in the controller: {}\n", host_name(), what_of(error));
   return kExitUncaught;
 } catch (...) {
   fmt::print(stderr, "[rank 0 {}] uncaught exception in the controller\n", host_name());
@@ -170,10 +178,11 @@ uint32_t job_generation = 0;  // of the process that started it
 }
 
 std::optional<int> interop::start_job(int* argc, char*** argv, const RunOptions& options) {
-  if (auto code = serve_if_worker_process()) return code;
+  reserve_standard_streams();
   Job& job = Job::here();
   if (!job.owner.empty()) throw UsageError(fmt::format("tutti::run: this process serves {} already", job.owner));
   try {
+    if (auto code = serve_if_worker_process()) return code;
     watch_signals();
     if (MpiJob::launched() || mpi_usable()) {
       const bool owns_mpi = MpiJob::initialise(argc, argv);

@@ -25,7 +25,7 @@ inline uint64_t ticks() {
 /// What a worker did or does, as a reader gets it.
 struct Record {
   enum class What : uint8_t { kNone, kCommand, kCollective };
-  enum class State : uint8_t { kRunning, kDone, kFailed, kSkipped };
+  enum class State : uint8_t { kRunning, kDone, kFailed, kSkipped, kConsequence };  ///< the last: another failure made it fail
 
   What what = What::kNone;
   State state = State::kRunning;

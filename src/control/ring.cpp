@@ -9,7 +9,8 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kMostFrame = uint64_t{1} << 40;
-constexpr size_t kGrowth = size_t{1} << 20;  // memory for a frame is taken as its bytes come
+constexpr size_t kGrowth = 16, kFirst = size_t{1} << 20;  // memory for a frame: so much, then so many times what has come
+constexpr size_t kRingPiece = size_t{64} << 10;           // one end reads while the other writes the next
 
 }  // namespace
 
@@ -28,28 +29,17 @@ uint64_t RingWriter::consumed() const {
 
 size_t RingWriter::write_some(std::span<const std::byte> bytes) {
   const size_t n = std::min(bytes.size(), space(bytes.size()));
-  const size_t at = at_ & (memory_.size() - 1), first = std::min(n, memory_.size() - at);
-  if (n == 0) return 0;
-  std::memcpy(memory_.data() + at, bytes.data(), first);
-  if (n > first) std::memcpy(memory_.data(), bytes.data() + first, n - first);
-  head_->store(at_ += n, std::memory_order_release);
+  for (size_t done = 0; done < n;) {
+    const size_t at = at_ & (memory_.size() - 1), piece = std::min({n - done, memory_.size() - at, kRingPiece});
+    std::memcpy(memory_.data() + at, bytes.data() + done, piece);
+    head_->store(at_ += piece, std::memory_order_release);
+    done += piece;
+  }
   return n;
 }
 
 void RingReader::tell() {
   if (told_ != at_) tail_->store(told_ = at_, std::memory_order_release);
-}
-
-size_t RingReader::read_some(std::span<std::byte> bytes) {
-  size_t done = 0;
-  while (done < bytes.size() && readable()) {
-    const auto piece = peek().first(std::min(peek().size(), bytes.size() - done));
-    std::memcpy(bytes.data() + done, piece.data(), piece.size());
-    done += piece.size();
-    consume(piece.size());
-  }
-  tell();
-  return done;
 }
 
 std::vector<std::byte> framed(std::span<const std::byte> payload) {
@@ -59,30 +49,40 @@ std::vector<std::byte> framed(std::span<const std::byte> payload) {
   return std::move(out.bytes());
 }
 
-std::optional<std::vector<std::byte>> FrameReader::poll(const std::function<size_t(std::span<std::byte>)>& read) {
-  for (;;) {
-    if (have_ < sizeof header_) {
-      const size_t n = read(std::span(header_).subspan(have_));
-      if (n == 0) return std::nullopt;
-      have_ += n;
-      if (have_ < sizeof header_) continue;
-      std::memcpy(&length_, header_, sizeof length_);
-      if (length_ > kMostFrame) throw WireError("a frame of impossible length");
-      payload_.clear();
-    }
-    if (payload_.size() < length_) {
-      const size_t before = payload_.size();
-      payload_.resize(static_cast<size_t>(std::min<uint64_t>(length_, before + kGrowth)));
-      const size_t n = read(std::span(payload_).subspan(before));
-      payload_.resize(before + n);
-      if (payload_.size() < length_) {
-        if (n == 0) return std::nullopt;
-        continue;
-      }
-    }
-    have_ = 0;
-    return std::move(payload_);
+std::optional<std::vector<std::byte>> FrameReader::poll(std::span<const std::byte>& bytes) {
+  const auto take = [&](uint64_t most) {
+    const auto piece = bytes.first(static_cast<size_t>(std::min<uint64_t>(most, bytes.size())));
+    bytes = bytes.subspan(piece.size());
+    return piece;
+  };
+  if (have_ < sizeof header_) {
+    const auto piece = take(sizeof header_ - have_);
+    std::copy(piece.begin(), piece.end(), header_ + have_);
+    have_ += piece.size();
+    if (have_ < sizeof header_) return std::nullopt;
+    std::memcpy(&length_, header_, sizeof length_);
+    if (length_ > kMostFrame) throw WireError("a frame of impossible length");
+    payload_ = {};
   }
+  const auto piece = take(length_ - payload_.size());
+  if (const size_t size = payload_.size() + piece.size(); size > payload_.capacity())
+    payload_.reserve(static_cast<size_t>(std::min<uint64_t>(length_, kFirst + kGrowth * size)));
+  payload_.insert(payload_.end(), piece.begin(), piece.end());
+  if (payload_.size() < length_) return std::nullopt;
+  have_ = 0;
+  return std::move(payload_);
+}
+
+std::optional<std::vector<std::byte>> FrameReader::poll(RingReader& ring) {
+  std::optional<std::vector<std::byte>> frame;
+  while (!frame && ring.readable()) {
+    const auto piece = ring.peek().first(std::min(ring.peek().size(), kRingPiece));
+    auto rest = piece;
+    frame = poll(rest);
+    ring.consume(piece.size() - rest.size());
+  }
+  ring.tell();
+  return frame;
 }
 
 }  // namespace tutti

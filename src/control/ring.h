@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,6 +24,8 @@ class RingWriter {
 
   size_t space(size_t enough);                          ///< writable now. Looks closely only if it must
   size_t write_some(std::span<const std::byte> bytes);  ///< how many were taken
+  /// So much space is worth a wait when that many bytes are to come: two that take turns at the edge of a full ring only switch tasks.
+  size_t worthwhile(size_t rest) const { return std::min(rest, memory_.size() / 2); }
   uint64_t consumed() const;                            ///< where the slowest reader is
 
  private:
@@ -58,7 +59,6 @@ class RingReader {
     if (at_ - told_ >= memory_.size() / 8) tell();
   }
   void tell();                                     ///< the writer: what has been consumed is free
-  size_t read_some(std::span<std::byte> bytes);    ///< how many were there; told
 
  private:
   std::span<const std::byte> memory_;
@@ -73,13 +73,11 @@ std::vector<std::byte> framed(std::span<const std::byte> payload);
 /// Puts frames together from pieces. A length is believed only as far as bytes have come.
 class FrameReader {
  public:
-  /// Takes what `read` (fills a span, returns how much) has; a frame when one is whole.
+  /// Takes from the front of `bytes`, all or until a frame is whole, which it returns.
   /// @throws WireError  the length is impossible
-  std::optional<std::vector<std::byte>> poll(const std::function<size_t(std::span<std::byte>)>& read);
+  std::optional<std::vector<std::byte>> poll(std::span<const std::byte>& bytes);
+  std::optional<std::vector<std::byte>> poll(RingReader& ring);  ///< likewise; the writer is told
   bool is_inside() const { return have_ > 0; }  ///< of a frame
-  std::optional<std::vector<std::byte>> poll(RingReader& ring) {
-    return poll([&](std::span<std::byte> to) { return ring.read_some(to); });
-  }
 
  private:
   std::byte header_[8];

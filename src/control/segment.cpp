@@ -8,11 +8,12 @@
 #include <random>
 
 #include "core/env.h"
+#include "core/process.h"
 
 namespace tutti {
 namespace {
 
-constexpr uint64_t kMagic = 0x746e656d67657333;  // changes with the layout
+constexpr uint64_t kMagic = 0x746e656d67657334;  // changes with the layout
 
 uint64_t pid_namespace() {
   struct stat status {};
@@ -43,7 +44,7 @@ Layout Layout::one_node(int num_workers, int num_groups) {
   layout.machine_cores = allowed_cores();
   layout.node_of.assign(static_cast<size_t>(num_workers), 0);
   layout.heartbeat = static_cast<int32_t>(env_int("TUTTI_HEARTBEAT", 5, 0, 1 << 20));
-  layout.trace_folder = env_string("TUTTI_TRACE").value_or("");
+  if (const auto folder = env_string("TUTTI_TRACE")) layout.trace_folder = start_folder() / *folder;
   return layout;
 }
 

@@ -17,6 +17,7 @@
 #include "control/recorder.h"
 #include "control/ring.h"
 #include "core/doorbell.h"
+#include "core/interpreter.h"
 #include "core/shared_memory.h"
 #include "core/shared_record.h"
 
@@ -51,9 +52,13 @@ struct WorkerSlot {
   std::atomic<uint64_t> failed_seq;     // the last command that has failed here: it joins no more of its collectives
   std::atomic<int64_t> pid;
   std::atomic<uint64_t> pid_namespace;  // in which that number means something
+  std::atomic<int64_t> thread;          // that runs its commands
+  std::atomic<StackSignal> stack_signal;  // of its process
   std::atomic<uint32_t> has_left;       // the session has ended for it: its process may go
   alignas(64) std::atomic<uint64_t> reply_head, reply_tail;
   Doorbell reply_space;
+  std::atomic<uint64_t> staging_turns;  // of a tensor that travels through the staging memory (control/node/staged_tensor.h)
+  std::atomic<uint64_t> moved_seq;      // the controller has moved the tensors that travel apart from this command
   alignas(64) std::atomic<uint64_t> step;   // hand-overs made in node-local collectives
   std::atomic<uint64_t> taken;              // agreements whose arrivals this worker has read
   alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: see WorkerAgreement

@@ -6,6 +6,10 @@
 
 namespace tutti {
 
+int64_t DRef::reg_id() const {
+  if (!state_) throw UsageError("reg_id: the DRef is empty");
+  return state_->id;
+}
 Value DRef::debug_get_from_remote(int worker_id, Timeout timeout, Where where) const {
   if (!state_) throw UsageError("debug_get_from_remote: the DRef is empty");
   return state_->controller->debug_get(*this, worker_id, timeout, where);
@@ -47,6 +51,7 @@ int Session::num_nodes() const { return controller().layout().num_nodes(); }
 const std::string& Session::kind() const { return controller().kind(); }
 std::string Session::ccl() const { return controller().ccl(); }
 bool Session::timed_out() const { return controller().timed_out(); }
+bool Session::lost() const { return controller().is_lost(); }
 Progress Session::progress() const { return controller().progress(); }
 
 std::vector<Place> Session::places(Timeout timeout, Where where) const {
@@ -72,6 +77,7 @@ DRef Session::call_builtin(const char* name, const List& args, Where where) {
 }
 
 DRef Session::empty(Shape shape, DType dtype, std::optional<Device> device, bool worker0_only, bool in_group, Where where) {
+  size_bytes(shape, dtype);  // what no worker could make
   return call_builtin("empty", {std::move(shape), dtype, device ? Value(*device) : Value(), worker0_only, in_group}, where);
 }
 DModule Session::load_vm_module(std::string_view path, std::optional<Device> device, Where where) {

@@ -11,6 +11,7 @@
 
 #include "control/controller.h"
 #include "core/env.h"
+#include "core/handle.h"
 
 namespace tutti {
 namespace {
@@ -48,8 +49,18 @@ void watch_signals() {
   install(SIGUSR2, on_signal);
 }
 
+void leave_interrupts_to_controller() {
+  install(SIGINT, nothing);
+  sigset_t interrupts;
+  sigemptyset(&interrupts);
+  sigaddset(&interrupts, SIGINT);
+  pthread_sigmask(SIG_UNBLOCK, &interrupts, nullptr);
+}
+
 void report_on_signal() {
-  if (wake_pipe[0] >= 0 || pipe2(wake_pipe, O_CLOEXEC) != 0) return;
+  int ends[2];
+  if (wake_pipe[0] >= 0 || pipe2(ends, O_CLOEXEC) != 0) return;
+  for (int i = 0; i < 2; ++i) wake_pipe[i] = Fd(ends[i]).release();
   std::thread([] {  // for the life of the process
     char byte;
     while (read(wake_pipe[0], &byte, 1) > 0) detail::Controller::report_all("SIGUSR2");

@@ -24,6 +24,7 @@ const char* name_of(Record::State state) {
     case Record::State::kDone: return "done";
     case Record::State::kFailed: return "failed";
     case Record::State::kSkipped: return "skipped";
+    case Record::State::kConsequence: return "consequence";
   }
   return "?";
 }

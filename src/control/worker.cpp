@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "control/exit_codes.h"
 #include "control/host_array.h"
 #include "control/tensors_inside.h"
 #include "core/env.h"
@@ -48,6 +49,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       id_(id),
       serial_(++last_serial),
       exchange_(exchange),
+      mpi_(mpi_parent),
       policy_(segment.wait_policy()),
       collective_policy_(collective_wait_policy(segment.layout().machine_ranks, segment.layout().machine_cores)),
       peers_([&segment](int worker) { return static_cast<pid_t>(segment.slot(worker).pid.load()); }),
@@ -83,13 +85,19 @@ Collectives::Members Worker::group() const {
 
 void Worker::serve() try {
   ::prctl(PR_SET_TIMERSLACK, 1000UL);  // naps are short
-  for (;;) {
+  for (runs_here();;) {
     const bool at_once = !segment_.abandoned() && fetch();
-    if (!at_once) await_command();
+    if (!at_once) await_command(), runs_here();  // Python may have been started since
     if (segment_.abandoned() || !run_fetched(at_once)) return;
   }
 } catch (const std::exception& error) {
   give_up(segment_, id_, error);
+}
+
+void Worker::runs_here() {
+  thread_local const int64_t thread = gettid();
+  slot_.thread.store(thread, std::memory_order_relaxed);
+  slot_.stack_signal.store(stack_signal(), std::memory_order_relaxed);
 }
 
 /// Until one is fetched or the session is abandoned. In a flood of commands each look takes the controller's cache line away, and
@@ -234,6 +242,12 @@ bool Worker::execute() {
   } catch (const std::exception& error) {
     leave_collectives({id_, command_.seq});
     record_failure(&error, std::nullopt, type_name(typeid(error)), take_traceback());
+  } catch (const ThreadEnds&) {  // nobody can stop that
+    give_up(
+        segment_, id_,
+        SystemError(fmt::format("{} has ended the worker's thread (pthread_exit, pthread_cancel); a function returns or throws",
+                                function_name())));
+    throw;
   } catch (...) {
     leave_collectives({id_, command_.seq});
     record_failure(nullptr, std::nullopt, "unknown exception", take_traceback());
@@ -272,7 +286,8 @@ void Worker::skip(Command& command) {
     case Action::kDebugSetRegister: lose_results(command, origin); break;
     default: break;
   }
-  if (exchange_ && command.token) exchange_->take(command.token);
+  const int receiver = command.action == Action::kDebugSetRegister ? command.worker : 0;
+  if (exchange_ && command.token && receiver == id_) exchange_->take(command.token);
 }
 
 /// What a command would have written is not to be read: its register, and the memory of the tensor it writes into.
@@ -317,6 +332,23 @@ Value Worker::resolve(size_t position, const Value& arg, int written_arg) {
   return slot.value;
 }
 
+namespace {
+
+/// A function may fork. A child that comes back from it would be a second worker in the place of the first.
+struct ChildrenEnd {
+  const Worker& worker;
+  const Function& function;
+  ~ChildrenEnd() {
+    if (!worker.is_fork()) [[likely]] return;
+    log(LogLevel::kError,
+        "worker {}: a fork of its process came back from {} and ends here; a child ends by itself, by _exit() or exec()",
+        worker.id(), function.name());
+    ::_exit(kExitUncaught);
+  }
+};
+
+}  // namespace
+
 /// The command keeps its references, for what must be told when it fails.
 Value Worker::call(const Command& command) {
   const auto& slot = registers_.get(command.func);
@@ -337,6 +369,7 @@ Value Worker::call(const Command& command) {
   const auto& function = std::get<Function>(registers_.get(command.func).value.data());  // registers may have moved
   recorder_.name_function(detail::FunctionName::of(function));
   runs_quick_ = function.options().quick;
+  const ChildrenEnd forks{*this, function};
   return traced([&] { return function(args); });
 }
 
@@ -362,57 +395,6 @@ void Worker::copy_on_worker0(const Command& command) {
   }
 }
 
-void Worker::debug_get(const Command& command) {
-  Reply answer;
-  try {
-    answer = value_for_controller(command);
-  } catch (const std::exception& error) {
-    answer = refusal(command, error.what());
-  }
-  reply(answer);
-}
-
-/// An answer, not a failure of the worker: origin.worker stays -1.
-Reply Worker::refusal(const Command& command, const std::string& why) const {
-  Reply answer{.kind = Reply::Kind::kError, .worker = id_, .seq = command.seq};
-  answer.failure = {.host = host_name(), .pid = getpid(), .kind = "UsageError", .message = why,
-                    .function = to_string(command.action)};
-  return answer;
-}
-
-Reply Worker::value_for_controller(const Command& command) {
-  const auto& slot = registers_.get(command.reg);
-  Reply answer{.kind = Reply::Kind::kValue, .worker = id_, .seq = command.seq};
-  std::optional<Origin> lost = slot.lost ? slot.lost : find_poison(slot.value);
-  if (lost) {
-    answer.kind = Reply::Kind::kPoisoned;
-    answer.origin = *lost;
-  } else if (exchange_) {
-    // inside the process: any value, tensors as a copy that later commands don't change
-    answer.kind = Reply::Kind::kToken;
-    answer.token = exchange_->put(copy_tensors(slot.value));
-  } else if (std::string why = why_not_encodable(slot.value, 0, INT64_MAX); !why.empty()) {
-    return refusal(command, why);
-  } else {
-    answer.value = slot.value;
-  }
-  return answer;
-}
-
-void Worker::debug_set(const Command& command) {
-  const Value value = command.token && exchange_ ? exchange_->take(command.token) : command.args.at(0);
-  const auto& slot = registers_.get(command.reg);
-  const auto* old_tensor = std::get_if<Tensor>(&slot.value.data());
-  const auto* new_tensor = std::get_if<Tensor>(&value.data());
-  if (old_tensor && new_tensor && *old_tensor && old_tensor->element_count() == new_tensor->element_count() &&
-      old_tensor->dtype() == new_tensor->dtype() && old_tensor->is_contiguous()) {
-    old_tensor->copy_from(*new_tensor);
-    old_tensor->clear_poison();
-  } else {
-    registers_.set(command.reg, value);
-  }
-}
-
 std::string Worker::function_name() const {
   if (command_.action == Action::kGetGlobalFunc) return "get_global_func";
   if (command_.action == Action::kCallPacked)
@@ -433,7 +415,7 @@ void Worker::leave_collectives(Origin origin) {
 void Worker::record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
                             const std::string& traceback) {
   const Origin here{id_, command_.seq};
-  state_ = Record::State::kFailed;
+  state_ = origin ? Record::State::kConsequence : Record::State::kFailed;
   lose_results(command_, origin.value_or(here));
   Reply report{.kind = origin ? Reply::Kind::kConsequence : Reply::Kind::kError,
                .worker = id_,
@@ -443,7 +425,7 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
   report.failure = {.host = host_name(),
                     .pid = getpid(),
                     .kind = kind,
-                    .message = error ? error->what() : "an exception that is not a std::exception",
+                    .message = error ? what_of(*error) : "an exception that is not a std::exception",
                     .function = function_name(),
                     .traceback = traceback};
   const std::string& ran = report.failure.function;
@@ -454,12 +436,14 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
 
 void Worker::reply(const Reply& reply) {
   if (answers_) return answers_->push_back(encode(reply));
-  const auto bytes = framed(encode(reply));
-  std::span<const std::byte> rest(bytes);
+  Writer frame;
+  encode_frame(frame, reply);
+  std::span<const std::byte> rest = frame.view();
   RingWriter ring = segment_.replies(id_);
   Doorbell& space = segment_.slot(id_).reply_space;
   while (!rest.empty() && !segment_.abandoned()) {
-    wait_until(space, policy_, Clock::now() + std::chrono::seconds(1), [&] { return ring.space(1) > 0; });
+    const size_t enough = ring.worthwhile(rest.size());
+    wait_until(space, policy_, Clock::now() + std::chrono::seconds(1), [&] { return ring.space(enough) >= enough; });
     rest = rest.subspan(ring.write_some(rest));
     segment_.header().controller.ring();
   }

@@ -14,18 +14,20 @@
 #include "control/register_file.h"
 #include "control/segment.h"
 #include "control/worker_agreement.h"
+#include "core/process.h"
 
 namespace tutti {
 
 /// One worker: reads commands off its node's ring and executes them, in order, on its register file.
 class Worker {
  public:
-  /// `exchange`: worker 0 only. `mpi_parent`: MPI_Comm* for data whose ranks are worker ids, or null.
+  /// `exchange`: of workers in the controller's process. `mpi_parent`: MPI_Comm* for data whose ranks are worker ids, or null.
   Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent);
   ~Worker();
   void serve();  ///< until shut_down
 
   // what serve() consists of, for Worker0
+  void runs_here();                 ///< on this thread, from now on: for hang reports
   bool fetch();                     ///< whether a command is there, which run_fetched() runs
   bool is_due() { return fetched_ || commands_.readable(); }  ///< to be looked at
   bool run_fetched(bool at_once);   ///< `at_once`: without a wait since the last. false: it was shut_down
@@ -45,6 +47,7 @@ class Worker {
   uint64_t seq() const { return command_.seq; }
   bool runs_quick() const { return runs_quick_; }  ///< a function that is registered so
   uint64_t serial() const { return serial_; }  ///< of all workers that this process has had
+  bool is_fork() const { return process_generation() != generation_; }  ///< a child of the worker's process
 
  private:
   void await_command();
@@ -58,7 +61,10 @@ class Worker {
   Value resolve(size_t position, const Value& arg, int written_arg);
   void copy_on_worker0(const Command& command);
   void debug_get(const Command& command);
-  Reply value_for_controller(const Command& command);
+  Reply value_for_controller(const Command& command, std::vector<Tensor>& large);
+  Tensor within_reach(const Tensor& tensor) const;
+  bool fill(const Command& command, const std::vector<Tensor>& large);
+  bool await_moved();
   Reply refusal(const Command& command, const std::string& why) const;
   void debug_set(const Command& command);
   void leave_collectives(Origin origin);
@@ -69,8 +75,10 @@ class Worker {
 
   Segment& segment_;
   int id_;
+  uint32_t generation_ = process_generation();
   uint64_t serial_;
   Exchange* exchange_;
+  void* mpi_;
   WaitPolicy policy_, collective_policy_;
   PeerMemory peers_;
   NodePlane node_;

@@ -8,7 +8,7 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kNap = 200us;      // between looks for commands that the controller leaves lying
+constexpr auto kLookNap = 200us;      // between looks for commands that the controller leaves lying
 constexpr auto kActive = 2ms;     // after the last command
 constexpr auto kSleep = 1s;       // between looks whether the session is abandoned
 constexpr auto kHelp = 20us;     // then the controller looks at what it waits for
@@ -37,6 +37,7 @@ Worker0::Left Worker0::help() {
     ~Answers() { worker.answer_into(nullptr); }
   } answers{*worker_};
   worker_->answer_into(&replies_);
+  worker_->runs_here();
   try {
     const auto start = Clock::now();
     for (int i = 1; !segment_.abandoned() && worker_->fetch(); ++i) {
@@ -77,7 +78,7 @@ void Worker0::serve() {
     }
     // somebody waits for what only this thread may run: it pays to be awake for the next
     if (now - last_own < policy_.yield && now - last_wait < policy_.yield) yield_cpu();
-    else if (now - last_command < kActive) rest(State::kNaps, kNap);
+    else if (now - last_command < kActive) rest(State::kNaps, kLookNap);
     else rest(State::kSleeps, now - last_command < 2 * kActive ? std::chrono::nanoseconds(kFirstSleep) : kSleep);
   }
 }
@@ -86,6 +87,7 @@ void Worker0::serve() {
 bool Worker0::work(Clock::time_point& last_own) {
   const std::lock_guard lock(turn_);
   bool at_once = false, has_own = false, goes_on = !segment_.abandoned();
+  worker_->runs_here();
   try {
     for (int i = 0; i < kMostAtOnce && goes_on && worker_->fetch(); ++i) {
       const bool is_own = !worker_->may_run_anywhere();

@@ -20,6 +20,7 @@ Worker& detail::CommHandle::worker() const {
   Worker& worker = here("a communicator");
   if (worker.serial() != worker_serial || worker.seq() != seq)
     throw UsageError("a communicator outlived the command it was made in; ask worker::world() or group() again");
+  if (worker.is_fork()) throw UsageError("a fork of a worker's process can't communicate; the worker itself can");
   if (worker.runs_quick()) throw UsageError("a function that is registered as quick can't communicate; register it without");
   return worker;
 }

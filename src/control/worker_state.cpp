@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "control/worker_agreement.h"
+#include "core/printable.h"
 
 namespace tutti {
 
@@ -17,6 +18,7 @@ void encode(Writer& out, const WorkerState& s) {
   out.put(s.seq);
   out.text(s.doing);
   out.put(s.seconds);
+  out.text(s.line);
   encode(out, s.id);
   out.list(s.members);
   out.put(static_cast<uint64_t>(s.left.size()));
@@ -35,6 +37,7 @@ WorkerState decode_worker_state(Reader& in) {
   s.seq = in.get<uint64_t>();
   s.doing = in.text();
   s.seconds = in.get<double>();
+  s.line = in.text();
   s.id = decode_collective_id(in);
   s.members = in.list<int32_t>();
   for (uint64_t n = in.count(20); n > 0; --n) s.left.push_back(decode_collective_id(in));
@@ -93,6 +96,12 @@ std::vector<WorkerState> look_at(Segment& segment) {
   return states;
 }
 
+std::string last_seen(Segment& segment, int worker) {
+  for (const WorkerState& s : look_at(segment))
+    if (s.worker == worker && s.kind != WorkerState::Kind::kIdle) return fmt::format("in {} of command {}", s.doing, s.seq);
+  return "between commands";
+}
+
 std::vector<int32_t> missing_in(const WorkerState& s, std::span<const WorkerState> states) {
   std::vector<int32_t> missing;
   for (int32_t member : s.members) {
@@ -115,7 +124,9 @@ std::string hang_report(std::span<const WorkerState> states, int num_workers, ui
     const WorkerState& s = *it;
     std::string what;
     switch (s.kind) {
-      case WorkerState::Kind::kComputes: what = fmt::format("computes {} in command {} since {:.1f} s", s.doing, s.seq, s.seconds); break;
+      case WorkerState::Kind::kComputes:
+        what = fmt::format("computes {} in command {} since {:.1f} s", printable(s.doing), s.seq, s.seconds);
+        break;
       case WorkerState::Kind::kMoves: what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds); break;
       case WorkerState::Kind::kWaits: {
         const auto missing = missing_in(s, states);
@@ -125,6 +136,7 @@ std::string hang_report(std::span<const WorkerState> states, int num_workers, ui
       }
       default: what = s.finished >= issued ? "idle, has done all" : "idle";
     }
+    if (!s.line.empty()) what += ", at " + printable(s.line);
     text += fmt::format("  worker {} ({} pid {}): {}; {} of {} commands done\n", worker, s.host, s.pid, what, s.finished, issued);
   }
   return text;

@@ -14,8 +14,11 @@ class WorkerThread {
   template <class F>
   explicit WorkerThread(F serve)
       : ended_(std::make_shared<std::atomic<bool>>(false)), thread_([serve = std::move(serve), ended = ended_]() mutable {
+          const struct AtEnd {  // also when a function ends the thread
+            std::atomic<bool>& ended;
+            ~AtEnd() { ended.store(true); }
+          } at_end{*ended};
           serve();
-          ended->store(true);
         }) {}
   bool joinable() const { return thread_.joinable(); }
   void join() { thread_.join(); }

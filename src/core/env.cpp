@@ -24,11 +24,11 @@ int64_t env_int(const char* name, int64_t fallback, int64_t least, int64_t most)
 }
 
 const std::string& host_name() {
-  static const std::string name = [] {
+  static const auto* const name = [] {  // leaked: atexit functions write messages
     char buffer[256] = {};
-    return gethostname(buffer, sizeof buffer - 1) == 0 && buffer[0] ? std::string(buffer) : std::string("unknown-host");
+    return new std::string(gethostname(buffer, sizeof buffer - 1) == 0 && buffer[0] ? buffer : "unknown-host");
   }();
-  return name;
+  return *name;
 }
 
 }  // namespace tutti

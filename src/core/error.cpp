@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "core/printable.h"
+
 namespace tutti {
 namespace {
 
@@ -36,7 +38,7 @@ std::string describe(const std::vector<WorkerFailure>& failures) {
     const WorkerFailure& first = *same.front();
     if (!text.empty()) text += "\n";
     text += fmt::format("[{} {} pid {}{}] {}: {}: {}", describe_workers(workers), first.host, first.pid,
-                        same.size() > 1 ? ", ..." : "", first.function, first.kind, first.message);
+                        same.size() > 1 ? ", ..." : "", printable(first.function), first.kind, first.message);
     if (!first.issued_at.empty()) text += fmt::format("\n  issued at {} (command {})", first.issued_at, first.seq);
     if (!first.traceback.empty()) text += "\n  remote traceback:\n" + first.traceback;
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/function_name.h"
+#include "core/printable.h"
 #include "tutti/version.h"
 
 namespace tutti {
@@ -74,11 +75,18 @@ Registry& registry() {  // leaked: functions may be used until the very end of t
 namespace detail {
 
 void throw_argument_count(const std::string& function, size_t expected, size_t got) {
-  throw UsageError(fmt::format("{}: expected {} argument{}, got {}", function, expected, expected == 1 ? "" : "s", got));
+  const char* plural = expected == 1 ? "" : "s";
+  throw UsageError(fmt::format("{}: expected {} argument{}, got {}", printable(function), expected, plural, got));
 }
 
 void throw_argument_type(const std::string& function, size_t position, const char* expected, const Value& got) {
-  throw UsageError(fmt::format("{}: argument {}: expected {}, got {}", function, position + 1, expected, to_string(got)));
+  const std::string name = printable(function);
+  throw UsageError(fmt::format("{}: argument {}: expected {}, got {}", name, position + 1, expected, to_string(got)));
+}
+
+void throw_argument_range(const std::string& function, size_t position, int64_t least, uint64_t most, const Value& got) {
+  throw UsageError(fmt::format("{}: argument {}: expected an int from {} to {}, got {}", printable(function), position + 1, least,
+                               most, to_string(got)));
 }
 
 void register_function(Function function, bool override_existing) {
@@ -88,7 +96,7 @@ void register_function(Function function, bool override_existing) {
   if (is_new) return;
   if (!override_existing)
     throw UsageError(fmt::format("function '{}' is already registered; override it to replace it (C++: override_existing, Python: override=True)",
-                                 function.name()));
+                                 printable(function.name())));
   std::swap(it->second, function);  // the old one goes without the lock: its end may be anybody's code
 }
 
@@ -112,9 +120,12 @@ Function get_global_func(std::string_view name) {
     if ((!tail.empty() && known.ends_with(tail)) || known.substr(0, 5) == name.substr(0, 5)) near.push_back(known);
   std::ranges::stable_sort(near, {}, [&](const std::string& known) { return edits(known, name); });
   near.resize(std::min<size_t>(near.size(), 5));
-  throw UsageError(near.empty() ? fmt::format("no function '{}' is registered; register_global_func it in the program that every rank runs, or in a "
-                                              "module that load_vm_module or import_python_module loads", name)
-                                : fmt::format("no function '{}' is registered; near it: {}", name, fmt::join(near, ", ")));
+  const std::string near_it =
+      near.empty() ? "" : fmt::format("near it: {}; ", printable(fmt::format("{}", fmt::join(near, ", "))));
+  throw UsageError(
+      fmt::format("no function '{}' is registered in this process; {}Python: session.define it, or register it in a module that "
+                  "session.import_python_module names; C++: register_global_func it in the program that every rank runs",
+                  printable(name), near_it));
 }
 
 }  // namespace tutti

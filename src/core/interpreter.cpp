@@ -45,6 +45,11 @@ void start_python() {
     throw UsageError(fmt::format("Python can't be started in this process: {}; TUTTI_PYTHON names an interpreter, PYTHONPATH folders with modules", error));
 }
 
+StackSignal stack_signal() {
+  const auto* interpreter = the_interpreter.load(std::memory_order_acquire);
+  return interpreter ? StackSignal{interpreter->stack_signal, interpreter->stack_fd} : StackSignal{};
+}
+
 void check_interrupted() {
   if (const auto* interpreter = the_interpreter.load(); interpreter && interpreter->interrupted) interpreter->interrupted();
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 namespace tutti {
 
 /// A wait of the controller's thread, as long as this lives: an interpreter that embeds tutti lets go of its lock
@@ -17,6 +19,12 @@ class WithoutInterpreter {
 
 /// Starts Python in this process, with the package tutti, unless it is there.  @throws UsageError  it can't be: why, what to do
 void start_python();
+
+/// interop::Interpreter's signal and file.
+struct StackSignal {
+  int32_t number = 0, fd = -1;
+};
+StackSignal stack_signal();
 
 void check_interrupted();  ///< throws what the interpreter throws: its user wants to have it back
 

@@ -9,12 +9,12 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view kNames[] = {"error", "warn", "info", "debug"};
+constexpr std::string_view kLevelNames[] = {"error", "warn", "info", "debug"};
 
 LogLevel configured_level() {
   const std::string name = env_string("TUTTI_LOG").value_or("warn");
   for (int i = 0; i < 4; ++i)
-    if (kNames[i] == name) return static_cast<LogLevel>(i);
+    if (kLevelNames[i] == name) return static_cast<LogLevel>(i);
   return LogLevel::kWarn;
 }
 
@@ -27,7 +27,7 @@ bool log_enabled(LogLevel level) {
 
 void log_line(LogLevel level, std::string_view text) noexcept try {
   const std::string line =
-      fmt::format("[tutti {} {} pid {}] {}\n", kNames[static_cast<int>(level)], host_name(), getpid(), text);
+      fmt::format("[tutti {} {} pid {}] {}\n", kLevelNames[static_cast<int>(level)], host_name(), getpid(), text);
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 } catch (...) {
 }

@@ -1,7 +1,9 @@
 #include "core/process.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +24,11 @@ std::atomic<uint32_t>& generation() {
   return *word;
 }
 
+const auto* const loaded_in = [] {  // leaked: sessions may end after it would have
+  std::error_code is_gone;
+  return new std::filesystem::path(std::filesystem::current_path(is_gone));
+}();
+
 std::atomic<uint32_t> last{0};  // copied by fork: a child's is larger than all of its ancestors
 
 }  // namespace
@@ -33,5 +40,15 @@ uint32_t process_generation() {
   here.compare_exchange_strong(fresh, last.fetch_add(1) + 1);
   return here.load();
 }
+
+const std::filesystem::path& start_folder() { return *loaded_in; }
+
+void reserve_standard_streams() noexcept {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})  // open() takes the lowest that is free
+    if (::fcntl(stream, F_GETFD) < 0)
+      [[maybe_unused]] const int taken = ::open("/dev/null", (stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+}
+
+Fd open_pidfd(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 }  // namespace tutti

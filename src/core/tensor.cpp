@@ -77,11 +77,15 @@ int64_t element_count(const Shape& shape) {
   return count;
 }
 
-Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
-  const int64_t count = tutti::element_count(shape);
-  int64_t size_bytes = 0;
-  if (dtype.size_bytes() <= 0 || __builtin_mul_overflow(count, dtype.size_bytes(), &size_bytes))
+int64_t size_bytes(const Shape& shape, DType dtype) {
+  int64_t size = 0;
+  if (dtype.size_bytes() <= 0 || __builtin_mul_overflow(element_count(shape), dtype.size_bytes(), &size))
     throw UsageError(fmt::format("no tensor of {} {} is possible", to_string(shape), to_string(dtype)));
+  return size;
+}
+
+Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
+  const int64_t size_bytes = tutti::size_bytes(shape, dtype);
   DeviceApi& api = device_api(device);
   auto storage = std::make_shared<Storage>();
   storage->memory = api.allocate(static_cast<size_t>(std::max<int64_t>(size_bytes, 1)), device.id);
@@ -90,12 +94,12 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   storage->owner = &api;
 
   Tensor t;
+  t.count_ = tutti::element_count(shape);
   t.storage_ = std::move(storage);
   t.strides_ = row_major_strides(shape);
   t.shape_ = std::move(shape);
   t.dtype_ = dtype;
   t.device_ = device;
-  t.count_ = count;
   return t;
 }
 
@@ -209,7 +213,9 @@ void Tensor::copy_from(const Tensor& source) const {
   if (source.count_ != count_ || source.dtype_ != dtype_)
     throw UsageError(fmt::format("copy_from: source is {} {}, expected {} elements of {}", to_string(source.dtype_),
                                  to_string(source.shape_), count_, to_string(dtype_)));
-  if (!is_contiguous() || !source.is_contiguous()) throw UsageError("copy_from: a strided view; use contiguous()");
+  if (!is_contiguous() || !source.is_contiguous())
+    throw UsageError(
+        "copy_from: a strided view, expected a row-major array (C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)");
   device_api(device_).copy(data(), source.data(), static_cast<size_t>(size_bytes()), device_, source.device_);
 }
 

@@ -1,10 +1,19 @@
 // Where an exception that a worker function let out was thrown.
 #pragma once
 
+#include <cxxabi.h>
+
 #include <string>
 #include <utility>
 
 namespace tutti {
+
+#ifdef __GLIBCXX__
+using ThreadEnds =
+    abi::__forced_unwind;  ///< passes when pthread_exit() or pthread_cancel() ends the thread; a handler must throw it on
+#else
+struct ThreadEnds {};
+#endif
 
 /// Nothing is one: a handler for it never runs. But while the search for a handler passes it, the stack of the throw still stands, and
 /// its addresses are kept (traceback.cpp).

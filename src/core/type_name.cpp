@@ -18,6 +18,11 @@ std::string type_name(const std::type_info& type) {
   return status == 0 && name ? name.get() : type.name();
 }
 
+std::string what_of(const std::exception& error) {
+  const char* what = error.what();
+  return what ? what : "what() of the exception is null";
+}
+
 const char* detail::type_name(const std::type_info& type) {
   static std::mutex mutex;
   static auto& names = *new std::map<std::type_index, std::string>;

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "core/printable.h"
+
 namespace tutti {
 
 namespace detail {
@@ -11,8 +13,8 @@ namespace detail {
 void throw_wrong_type(const char* expected, const Value& got) {
   throw UsageError(fmt::format("expected {}, got {}", expected, to_string(got)));
 }
-void throw_out_of_range(const char* expected, int64_t got) {
-  throw UsageError(fmt::format("{} does not fit into the {} type asked for", got, expected));
+void throw_out_of_range(int64_t least, uint64_t most, int64_t got) {
+  throw UsageError(fmt::format("expected an int from {} to {}, got {}", least, most, got));
 }
 
 }  // namespace detail
@@ -72,7 +74,7 @@ std::string to_string(const Value& value) {
     case Kind::kFloat: return fmt::format("float {}", std::get<double>(data));
     case Kind::kStr: {
       const auto& text = std::get<std::string>(data);
-      return text.size() <= 40 ? fmt::format("str '{}'", text) : fmt::format("str '{}...'", text.substr(0, 40));
+      return fmt::format("str '{}{}'", printable(text.substr(0, 40)), text.size() <= 40 ? "" : "...");
     }
     case Kind::kBytes: return fmt::format("bytes[{}]", std::get<Bytes>(data).size());
     case Kind::kShape: return "shape " + to_string(std::get<Shape>(data));
@@ -83,7 +85,7 @@ std::string to_string(const Value& value) {
       return t ? fmt::format("Tensor {} {}", to_string(t.dtype()), to_string(t.shape())) : "empty Tensor";
     }
     case Kind::kList: return fmt::format("list of {}", std::get<List>(data).size());
-    case Kind::kFunction: return fmt::format("function {}", std::get<Function>(data).name());
+    case Kind::kFunction: return fmt::format("function {}", printable(std::get<Function>(data).name()));
     case Kind::kOpaque: return fmt::format("opaque object {}", std::get<Opaque>(data).type_name);
     case Kind::kRegister: return fmt::format("DRef(reg={})", std::get<RegisterRef>(data).id);
   }

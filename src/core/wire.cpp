@@ -90,6 +90,8 @@ std::string why_not(const Value& value, uint64_t session, int64_t most_tensor_by
 
 }  // namespace
 
+void throw_wire_error(const char* message) { throw WireError(message); }
+
 std::string why_not_encodable(const Value& value, uint64_t session, int64_t most_tensor_bytes) {
   return why_not(value, session, most_tensor_bytes, 0);
 }

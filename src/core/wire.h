@@ -24,15 +24,17 @@ class WireError : public Error {
  public:
   using Error::Error;
 };
+[[noreturn]] void throw_wire_error(const char* message);  // out of line, so that what may throw is small enough to be inlined
 
 class Writer {
  public:
   template <class T>
     requires std::is_trivially_copyable_v<T>
-  void put(T v) {
+  [[gnu::always_inline]] void put(T v) {
     std::memcpy(extend(sizeof v), &v, sizeof v);
   }
   void raw(const void* data, size_t size_bytes) {
+    if (size_bytes > kMuch) return append(data, size_bytes);
     if (size_bytes > 0) std::memcpy(extend(size_bytes), data, size_bytes);
   }
   void text(std::string_view v) {
@@ -52,12 +54,21 @@ class Writer {
   void clear() { size_ = 0; }  ///< keeps the memory
 
  private:
-  std::byte* extend(size_t size_bytes) {
+  [[gnu::always_inline]] std::byte* extend(size_t size_bytes) {
     const size_t at = size_;
     size_ += size_bytes;
-    if (size_ > bytes_.size()) bytes_.resize(std::max(2 * bytes_.size(), size_ + 64));
+    if (size_ > bytes_.size()) grow();
     return bytes_.data() + at;
   }
+  [[gnu::noinline]] void grow() { bytes_.resize(std::max(2 * bytes_.size(), size_ + 64)); }
+  /// Without zeroing the memory first.
+  void append(const void* data, size_t size_bytes) {
+    bytes_.resize(size_);
+    const auto* begin = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), begin, begin + size_bytes);
+    size_ = bytes_.size();
+  }
+  static constexpr size_t kMuch = size_t{64} << 10;
   std::vector<std::byte> bytes_;
   size_t size_ = 0;
 };
@@ -68,21 +79,21 @@ class Reader {
 
   template <class T>
     requires std::is_trivially_copyable_v<T>
-  T get() {
+  [[gnu::always_inline]] T get() {
     T v;
     std::memcpy(&v, take(sizeof v).data(), sizeof v);
     return v;
   }
-  std::span<const std::byte> take(uint64_t size_bytes) {
-    if (size_bytes > rest_.size()) throw WireError("a message ends too early");
+  [[gnu::always_inline]] std::span<const std::byte> take(uint64_t size_bytes) {
+    if (size_bytes > rest_.size()) throw_wire_error("a message ends too early");
     auto part = rest_.first(size_bytes);
     rest_ = rest_.subspan(size_bytes);
     return part;
   }
   /// A count of things of at least `least_size` bytes each: refused when that many can't follow.
-  uint64_t count(size_t least_size) {
+  [[gnu::always_inline]] uint64_t count(size_t least_size) {
     const auto n = get<uint64_t>();
-    if (n > rest_.size() / least_size) throw WireError("a message claims more than it holds");
+    if (n > rest_.size() / least_size) throw_wire_error("a message claims more than it holds");
     return n;
   }
   std::string text() {
@@ -102,7 +113,7 @@ class Reader {
   }
   bool done() const { return rest_.empty(); }
   void expect_done() const {
-    if (!done()) throw WireError("a message is longer than its content");
+    if (!done()) throw_wire_error("a message is longer than its content");
   }
 
  private:

@@ -87,7 +87,7 @@ void raise_current_exception() noexcept {
   } catch (const ModuleError& error) {
     set_raised(make_error(error.kind(), error.what(), error.traceback(), std::current_exception()));
   } catch (const std::exception& error) {
-    set_raised(make_error(type_name(typeid(error)), error.what(), "", std::current_exception()));
+    set_raised(make_error(type_name(typeid(error)), what_of(error), "", std::current_exception()));
   } catch (...) {
     set_raised(make_error("RuntimeError", "an exception that is not a std::exception", "", std::current_exception()));
   }

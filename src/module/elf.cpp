@@ -55,33 +55,51 @@ class Image {
     const auto* begin = reinterpret_cast<const char*>(at(offset, 1));
     return std::string(begin, strnlen(begin, bytes_.size() - offset));
   }
+  void require(uint64_t offset, uint64_t size) const {
+    if (offset > bytes_.size() || size > bytes_.size() - offset)
+      throw UsageError(
+          fmt::format("{} is a shared library that is cut short or damaged: the file has {} bytes, expected {} from byte {} "
+                      "on; copy or build it again",
+                      path_, bytes_.size(), size, offset));
+  }
 
  private:
   std::byte* at(uint64_t offset, size_t size) const {
-    if (offset > bytes_.size() || size > bytes_.size() - offset)
-      throw UsageError(fmt::format("{} is a shared library that is cut short or damaged", path_));
+    require(offset, size);
     return bytes_.data() + offset;
   }
   std::span<std::byte> bytes_;
   const std::string& path_;
 };
 
-}  // namespace
-
-ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
+Elf64_Ehdr header_of(std::span<std::byte> bytes, const std::string& path) {
   if (bytes.size() < SELFMAG || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0)
     throw UsageError(fmt::format("{} is not a shared library (it is no ELF file)", path));
-  Image image(bytes, path);
-  const auto header = image.get<Elf64_Ehdr>(0);  // e_machine lies at the same place in 32-bit files
+  const auto header = Image(bytes, path).get<Elf64_Ehdr>(0);  // e_machine lies at the same place in 32-bit files
   if (header.e_machine != kMachine || header.e_ident[EI_CLASS] != ELFCLASS64)
     throw UsageError(fmt::format("{} is for {}, this process is {}; build it for this machine", path, machine_name(header.e_machine),
                                  machine_name(kMachine)));
   if (header.e_type != ET_DYN)
     throw UsageError(fmt::format("{} is not a shared library ({}); link it with -shared", path,
                                  header.e_type == ET_REL ? "an object file" : header.e_type == ET_EXEC ? "a program" : "another ELF file"));
+  return header;
+}
 
+static_assert(kElfHeaderBytes == sizeof(Elf64_Ehdr));
+
+}  // namespace
+
+void check_header(std::span<std::byte> begin, const std::string& path) { header_of(begin, path); }
+
+ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
+  const Elf64_Ehdr header = header_of(bytes, path);
+  Image image(bytes, path);
   std::vector<Elf64_Phdr> segments;
-  for (uint64_t i = 0; i < header.e_phnum; ++i) segments.push_back(image.get<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr)));
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    segments.push_back(image.get<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr)));
+    // what is mapped beyond the end of the file ends the process by SIGBUS
+    if (segments.back().p_type == PT_LOAD) image.require(segments.back().p_offset, segments.back().p_filesz);
+  }
   const auto file_offset = [&](uint64_t address) -> std::optional<uint64_t> {
     for (const auto& s : segments)
       if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) return s.p_offset + (address - s.p_vaddr);

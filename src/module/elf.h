@@ -15,9 +15,14 @@ struct ElfInfo {
   uint64_t init_array_count = 0;
 };
 
+constexpr size_t kElfHeaderBytes = 64;
+/// `begin`: the first kElfHeaderBytes of a file, or all of a shorter one. `path` is for the message.
+/// @throws UsageError  not a shared library, or one for another machine
+void check_header(std::span<std::byte> begin, const std::string& path);
+
 /// Reads the dynamic section of the file in `image` and takes the constructors out, so that dlopen does not run them: an exception
 /// that leaves a constructor inside dlopen ends the process.
-/// @throws UsageError  not a shared library, or one for another machine; `path` is for the message
+/// @throws UsageError  as check_header; or the file ends before its segments do
 ElfInfo take_constructors(std::span<std::byte> image, const std::string& path);
 
 /// Names of the functions that a library exports. `dynamic`: its dynamic section, as it lies in memory (link_map::l_ld).

@@ -19,6 +19,7 @@
 
 #include "core/env.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "core/type_name.h"
 #include "module/call.h"
 #include "module/check.h"
@@ -47,11 +48,18 @@ Signature signature_of(const std::string& path) {
   return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
-std::vector<std::byte> read_file(const std::string& path) {
+std::vector<std::byte> read_library(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  std::vector<std::byte> bytes(file ? static_cast<size_t>(file.tellg()) : 0);
-  if (!file.seekg(0) || !file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
-    throw UsageError(fmt::format("{} on {} can't be read: {}", path, host_name(), std::strerror(errno)));
+  const size_t size = file ? static_cast<size_t>(file.tellg()) : 0;
+  std::vector<std::byte> bytes;
+  const auto read = [&](size_t count) {
+    bytes.resize(count);
+    if (!file.seekg(0) || !file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(count)))
+      throw UsageError(fmt::format("{} on {} can't be read: {}", path, host_name(), std::strerror(errno)));
+  };
+  read(std::min(size, kElfHeaderBytes));  // what is no library may be of any size
+  check_header(bytes, path);
+  read(size);
   return bytes;
 }
 
@@ -107,6 +115,8 @@ Library& Library::open(const std::string& path) {
   static std::recursive_mutex mutex;  // a constructor may load another module
   static auto& loaded = *new std::vector<Loaded>;  // for the life of the process
   std::lock_guard lock(mutex);
+  if (path.find('\0') != std::string::npos)
+    throw UsageError(fmt::format("the path {} has a zero byte, which no name of a file has", path));
   std::error_code error, ignored;
   const std::string real = std::filesystem::canonical(path, error);
   if (error) throw UsageError(fmt::format("{} on {}: {} (working directory {})", path, host_name(), error.message(),
@@ -122,7 +132,7 @@ Library& Library::open(const std::string& path) {
 }
 
 void Library::load() {
-  std::vector<std::byte> image = read_file(path_);
+  std::vector<std::byte> image = read_library(path_);
   const ElfInfo info = take_constructors(image, path_);
   make_ourselves_visible();
   load_neighbours(info, path_);
@@ -169,7 +179,7 @@ void Library::run_constructors(uint64_t first, uint64_t count) {
     return;
   } catch (const std::exception& error) {
     kind = type_name(typeid(error));
-    message = error.what();
+    message = what_of(error);
   } catch (...) {
     message = "not a std::exception";
   }
@@ -177,6 +187,7 @@ void Library::run_constructors(uint64_t first, uint64_t count) {
 }
 
 void* Library::symbol(const std::string& name) const {
+  if (name.find('\0') != std::string::npos) return nullptr;  // dlsym would see the part before it
   void* found = dlsym(handle_, name.c_str());
   Dl_info info{};
   link_map* map = nullptr;  // of this library only: dlsym also looks into what it links
@@ -209,7 +220,8 @@ TVMFFIObject* Library::lookup(const std::string& name) {
   if (auto own = function(name)) known = make_box(*own);
   else if (auto global = find_global_func(name)) known = make_box(*global);
   else if (auto foreign = find_foreign_function(name)) known = *foreign;
-  else throw UsageError(fmt::format("{} asks for a function '{}', which neither it nor the registry has", path_, name));
+  else throw UsageError(fmt::format("{} asks for a function '{}', which neither it nor the registry has", path_,
+                                    printable(name)));
   return known.get();
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "core/printable.h"
 #include "module/call.h"
 #include "module/convert.h"
 #include "module/library.h"
@@ -37,7 +38,8 @@ std::optional<Function> find_function(const Module& module, const std::string& n
 
 Function get_function(const Module& module, const std::string& name) {
   if (auto found = find_function(module, name)) return *found;
-  throw UsageError(fmt::format("{} has no function '{}' (no symbol __tvm_ffi_{})", module.library->path(), name, name));
+  const std::string shown = printable(name);
+  throw UsageError(fmt::format("{} has no function '{}' (no symbol __tvm_ffi_{})", module.library->path(), shown, shown));
 }
 
 Value load_vm_module(const std::string& path, const Value& device_or_none) {
@@ -57,7 +59,7 @@ Value load_vm_module(const std::string& path, const Value& device_or_none) {
 
 Value module_get_function(const Value& module, const std::string& name) {
   if (auto* ours = opaque_cast<Module>(module)) return get_function(*ours, name);
-  throw UsageError(fmt::format("['{}'] of {}, expected a module", name, to_string(module)));
+  throw UsageError(fmt::format("['{}'] of {}, expected a module", printable(name), to_string(module)));
 }
 
 /// Of a library; an object that vm_load_executable made does not say.

@@ -14,7 +14,7 @@ constexpr const char* kOriginal = "_tutti_original";
 
 py::object errors() { return py::module_::import("tutti._errors"); }
 
-py::object describe(const WorkerFailure& failure) {
+py::object failure_object(const WorkerFailure& failure) {
   return errors().attr("WorkerFailure")(failure.worker, failure.seq, failure.host, failure.pid, failure.kind, failure.message, failure.function,
                                         failure.issued_at, failure.traceback);
 }
@@ -37,7 +37,7 @@ void translate(std::exception_ptr thrown) {  // NOLINT: by value, for pybind11
     PyErr_SetObject(py::type::handle_of(error.exception()).ptr(), error.exception());
   } catch (const RemoteError& error) {
     py::list failures;
-    for (const WorkerFailure& failure : error.failures()) failures.append(describe(failure));
+    for (const WorkerFailure& failure : error.failures()) failures.append(failure_object(failure));
     py::object exception = errors().attr("RemoteError")(error.what());
     exception.attr("failures") = failures;
     exception.attr("workers") = py::cast(error.workers());
@@ -77,6 +77,24 @@ void set_python_error() {
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
+}
+
+void log(const char* what, const std::exception& error) noexcept try {
+  const py::error_scope kept;
+  const auto stream = py::reinterpret_borrow<py::object>(PySys_GetObject("stderr"));
+  if (!stream || stream.is_none()) return;  // descriptor 2 may be another file by now
+  const std::string text = fmt::format("[tutti] {}: {}\n", what, error.what());
+  const auto line = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+  if (!line || PyFile_WriteObject(line.ptr(), stream.ptr(), Py_PRINT_RAW) != 0) throw py::error_already_set();
+} catch (py::error_already_set& raised) {
+  if (raised.matches(PyExc_KeyboardInterrupt)) put_off(raised);
+} catch (...) {
+}
+
+void put_off(py::error_already_set& error) noexcept {
+  if (error.matches(PyExc_KeyboardInterrupt)) PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), PyExc_KeyboardInterrupt);
+  else error.discard_as_unraisable("a session that went out of scope");
 }
 
 std::exception_ptr original_of(py::handle exception) {

@@ -1,5 +1,11 @@
 #include "python/gil.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <csignal>
+
+#include "core/handle.h"
 #include "tutti/interop/embed.h"
 
 namespace tutti::python {
@@ -23,6 +29,21 @@ thread_local const std::function<void()>* while_waiting = nullptr;
 bool holds_gil() {
   auto* current = _PyThreadState_UncheckedGet();
   return current && current == PyGILState_GetThisThreadState();
+}
+
+/// faulthandler writes a thread's stack without the lock: also of a thread that never lets go of it.
+void write_stacks_on_signal(interop::Interpreter& interpreter) {
+  int number = SIGRTMIN;
+  struct sigaction now {};
+  while (number <= SIGRTMAX && (sigaction(number, nullptr, &now) != 0 || now.sa_handler != SIG_DFL)) ++number;
+  Fd file(memfd_create("tutti-stacks", MFD_CLOEXEC));
+  if (number > SIGRTMAX || file.get() < 0 || fcntl(file.get(), F_SETFL, O_APPEND) != 0) return;
+  try {
+    py::module_::import("faulthandler").attr("register")(number, file.get(), py::arg("all_threads") = false);
+    interpreter.stack_fd = file.release();
+    interpreter.stack_signal = number;
+  } catch (const py::error_already_set&) {  // hang reports do without
+  }
 }
 
 }  // namespace
@@ -57,6 +78,7 @@ void set_interpreter_hooks(bool with_signals) {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       if (while_waiting) (*while_waiting)();
     };
+  write_stacks_on_signal(interpreter);
   interop::set_interpreter(interpreter);
 }
 

@@ -9,8 +9,11 @@ namespace tutti::python {
 
 namespace py = pybind11;
 
+#if PY_VERSION_HEX < 0x030D0000
+inline int Py_IsFinalizing() { return _Py_IsFinalizing(); }  // the public name came with Python 3.13
+#endif
 /// Whether the interpreter can be used. Not once it ends: what is left of its objects then stays.
-inline bool is_alive() { return Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0; }
+inline bool is_alive() { return Py_IsInitialized() != 0 && Py_IsFinalizing() == 0; }
 
 /// `f` takes the lock. An interpreter that ends unwinds the threads that ask for it, which C++ can't have: they stay until the process is
 /// gone.

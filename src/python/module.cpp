@@ -12,5 +12,7 @@ PYBIND11_MODULE(_core, module) {
   bind_refs(module);
   bind_session(module);
   bind_worker(module);
+  give_signatures(module);
+  give_signatures(module.attr("worker"));
   set_interpreter_hooks(PySys_GetObject("tutti_embedded") == nullptr);
 }

@@ -163,13 +163,13 @@ DType to_dtype(py::handle object) {
   return parse_dtype(py::str(py::module_::import("numpy").attr("dtype")(object).attr("name")).cast<std::string>());
 }
 
-Shape to_shape(py::handle object) {
+Shape to_shape(py::handle object, const char* what) {
   if (PyIndex_Check(object.ptr()) && !PySequence_Check(object.ptr())) return {to_int(py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr())))};  // an array is both
   if (!PySequence_Check(object.ptr()) || PyUnicode_Check(object.ptr()))
-    throw UsageError(fmt::format("a shape is a sequence of ints, got {}", type_name(object)));
+    throw UsageError(fmt::format("{}: expected an int or a sequence of ints, got {}", what, type_name(object)));
   Shape shape;
   for (const py::object extent : py::reinterpret_borrow<py::sequence>(object)) {  // owned: an array makes its items as it is asked
-    if (!PyIndex_Check(extent.ptr())) throw UsageError(fmt::format("a shape holds ints, got {}", type_name(extent)));
+    if (!PyIndex_Check(extent.ptr())) throw UsageError(fmt::format("{}: expected ints, got {}", what, type_name(extent)));
     shape.push_back(to_int(py::reinterpret_steal<py::object>(PyNumber_Index(extent.ptr()))));
   }
   return shape;
@@ -241,13 +241,15 @@ void throw_python_error() {
       std::rethrow_exception(original);
     } catch (const UsageError&) {  // its line in Python is what helps
     }
-  std::string message, traceback;
-  try {
-    message = said(py::str(exception));
-    traceback = said(py::module_::import("tutti._errors").attr("traceback_of")(exception));
-  } catch (const py::error_already_set& error) {
-    message = "(its message can't be had)";
-  }
+  const auto text_or = [](const char* otherwise, auto text) -> std::string {
+    try {
+      return said(text());
+    } catch (const py::error_already_set& error) {
+      return otherwise;
+    }
+  };
+  const std::string message = text_or("(its message can't be had)", [&] { return py::str(exception); });
+  const std::string traceback = text_or("", [&] { return py::module_::import("tutti._errors").attr("traceback_of")(exception); });
   throw PythonError(type_name(exception), message, traceback, keep(exception));
 }
 

@@ -23,7 +23,7 @@ py::object to_python(const Value& value);
 
 std::string to_utf8(py::handle str);  ///< @throws UsageError  it has surrogates, which UTF-8 can't carry
 DType to_dtype(py::handle object);  ///< "float32", np.float32, np.dtype, DataType.  @throws UsageError
-Shape to_shape(py::handle object);  ///< an int or a sequence of ints.  @throws UsageError
+Shape to_shape(py::handle object, const char* what = "a shape");  ///< an int or a sequence of ints.  @throws UsageError
 Device to_device(py::handle object);
 std::optional<Device> to_device_or_none(py::handle object);
 py::object from_dtype(DType dtype);
@@ -66,5 +66,6 @@ void bind_errors(py::module_& module);
 void bind_refs(py::module_& module);
 void bind_session(py::module_& module);
 void bind_worker(py::module_& module);
+void give_signatures(py::handle module);  ///< to the functions that the others have bound
 
 }  // namespace tutti::python

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <vector>
 
 #include "python/gil.h"
 #include "python/object.h"
@@ -62,12 +63,15 @@ void deallocate(PyObject* self) {
   Py_DECREF(type);
 }
 
-/// DPackedFunc(dref, session=None), as Disco has it.
-PyObject* new_function(PyTypeObject* type, PyObject* args, PyObject* named) try {
+/// DPackedFunc(dref, session=None) and DModule(dref, session=None), as Disco has them.
+PyObject* new_from_dref(PyTypeObject* type, PyObject* args, PyObject* named) try {
   static const char* names[] = {"dref", "session", nullptr};
   PyObject *dref = nullptr, *session = nullptr;
   if (!PyArg_ParseTupleAndKeywords(args, named, "O!|O", const_cast<char**>(names), ref_type, &dref, &session)) return nullptr;
-  return make(type, *as_ref(dref)).release().ptr();
+  const Ref& ref = *as_ref(dref);
+  if (session && session != Py_None && about_of(session) != ref.about.get())
+    throw UsageError(fmt::format("{}: expected the session of the DRef, got {}", type->tp_name, std::string(py::repr(session))));
+  return make(type, ref).release().ptr();
 } catch (...) {
   set_python_error();
   return nullptr;
@@ -80,7 +84,7 @@ std::string describe(const py::object& self) {
   const Ref& ref = *as_ref(self);
   const auto type = py::type::handle_of(self).attr("__name__").cast<std::string>();
   if (!ref.dref) return fmt::format("{}(empty)", type);
-  return fmt::format("{}(reg={}, session={} {} worker{})", type, std::get<RegisterRef>(Value(ref.dref).data()).id, ref.about->kind, ref.about->num_workers,
+  return fmt::format("{}(reg={}, session={} {} worker{})", type, ref.dref.reg_id(), ref.about->kind, ref.about->num_workers,
                      ref.about->num_workers == 1 ? "" : "s");
 }
 
@@ -90,17 +94,20 @@ void method(PyTypeObject* type, const char* name, auto function, const Extra&...
   owner.attr(name) = py::cpp_function(std::move(function), py::name(name), py::is_method(owner), extra...);
 }
 
-PyTypeObject* make_type(py::module_& module, const char* name, const char* doc, PyTypeObject* base, newfunc make_new) {
+PyTypeObject* make_type(py::module_& module, const char* name, const char* doc, PyTypeObject* base, bool is_made_from_dref,
+                        bool is_called) {
   static PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(RefObject, weak_references), READONLY, nullptr},
                                   {"__vectorcalloffset__", T_PYSSIZET, offsetof(RefObject, vectorcall), READONLY, nullptr},
                                   {}};
-  std::array slots{PyType_Slot{Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)}, PyType_Slot{Py_tp_members, members},
-                   PyType_Slot{Py_tp_doc, const_cast<char*>(doc)},
-                   // of functions only:
-                   make_new ? PyType_Slot{Py_tp_new, reinterpret_cast<void*>(make_new)} : PyType_Slot{0, nullptr},
-                   PyType_Slot{Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
-                   PyType_Slot{Py_tp_init, reinterpret_cast<void*>(&initialize)}, PyType_Slot{0, nullptr}};
-  const unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | (make_new ? Py_TPFLAGS_HAVE_VECTORCALL : Py_TPFLAGS_DISALLOW_INSTANTIATION);
+  std::vector<PyType_Slot> slots{
+      {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)}, {Py_tp_members, members}, {Py_tp_doc, const_cast<char*>(doc)}};
+  if (is_made_from_dref)
+    slots.insert(slots.end(),
+                 {{Py_tp_new, reinterpret_cast<void*>(&new_from_dref)}, {Py_tp_init, reinterpret_cast<void*>(&initialize)}});
+  if (is_called) slots.push_back({Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)});
+  slots.push_back({0, nullptr});
+  const unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | (is_made_from_dref ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION) |
+                         (is_called ? Py_TPFLAGS_HAVE_VECTORCALL : 0);
   const std::string full = std::string("tutti._core.") + name;
   PyType_Spec spec{full.c_str(), sizeof(RefObject), 0, flags, slots.data()};
   auto* type = PyType_FromModuleAndSpec(module.ptr(), &spec, reinterpret_cast<PyObject*>(base));
@@ -136,10 +143,21 @@ Timeout to_timeout(const std::optional<double>& seconds) {
 void bind_refs(py::module_& module) {
   using namespace py::literals;
   const auto none = py::none();
-  ref_type = make_type(module, "DRef", "A register that exists on every worker; the last reference frees it, without a message.", nullptr, nullptr);
-  function_type = make_type(module, "DPackedFunc", "A function in a register; calling it calls it on every worker and returns a DRef.", ref_type, &new_function);
-  module_type = make_type(module, "DModule", "A module that load_vm_module has loaded on every worker: module['name'] is a DPackedFunc.", ref_type, nullptr);
+  ref_type = make_type(module, "DRef", "A register that exists on every worker; the last reference frees it, without a message.",
+                       nullptr, false, false);
+  function_type = make_type(module, "DPackedFunc",
+                            "DPackedFunc(dref, session=None)\n--\n\n"
+                            "A function in a register; calling it calls it on every worker and returns a DRef.",
+                            ref_type, true, true);
+  module_type = make_type(module, "DModule",
+                          "DModule(dref, session=None)\n--\n\n"
+                          "A module that load_vm_module has loaded on every worker: module['name'] is a DPackedFunc.",
+                          ref_type, true, false);
   method(ref_type, "__repr__", &describe);
+  const py::handle dref(reinterpret_cast<PyObject*>(ref_type));
+  dref.attr("reg_id") =
+      py::module_::import("builtins")
+          .attr("property")(py::cpp_function([](const Ref& self) { return self.dref.reg_id(); }, py::is_method(dref)));
   method(ref_type, "debug_get_from_remote",
          [](const Ref& self, int worker_id, std::optional<double> timeout) {
            const Where where = here();
@@ -169,7 +187,7 @@ void bind_refs(py::module_& module) {
   // A completion must not wait, nor take errors that the next call is to raise: it knows what functions() has said.
   using Names = std::map<std::pair<std::shared_ptr<const About>, int64_t>, std::vector<std::string>>;
   static auto& known = *new Names;  // with the lock
-  const auto key = [](const Ref& self) { return std::pair(self.about, std::get<RegisterRef>(Value(self.dref).data()).id); };
+  const auto key = [](const Ref& self) { return std::pair(self.about, self.dref.reg_id()); };
   method(module_type, "functions",
          [key](const Ref& self) {
            const Where where = here();

@@ -23,10 +23,11 @@ struct Ref {
   std::shared_ptr<const About> about;
 };
 
-const Ref* as_ref(py::handle object);  ///< null: it is none
-py::object to_ref(Ref ref);            ///< a DRef
-py::object to_function_ref(Ref ref);   ///< a DPackedFunc
-py::object to_module_ref(Ref ref);     ///< a DModule
+const About* about_of(py::handle session);  ///< null: it is none
+const Ref* as_ref(py::handle object);       ///< null: it is none
+py::object to_ref(Ref ref);                 ///< a DRef
+py::object to_function_ref(Ref ref);        ///< a DPackedFunc
+py::object to_module_ref(Ref ref);          ///< a DModule
 Ref call(const Ref& function, Args args);
 
 void check_worker(const About& about, int worker);  ///< @throws IndexError
@@ -38,6 +39,10 @@ Where here();
 std::exception_ptr original_of(py::handle exception);
 /// Sets what is being handled as Python's exception.
 void set_python_error();
+/// For where nothing can be raised: on sys.stderr. A stream that is closed, full or gone makes no difference.
+void log(const char* what, const std::exception& error) noexcept;
+/// In a destructor: Ctrl-C is raised again where Python goes on, another exception is told of on sys.stderr, and ends here.
+void put_off(py::error_already_set& error) noexcept;
 
 }  // namespace tutti::python
 

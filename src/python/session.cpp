@@ -37,18 +37,19 @@ class PySession {
       parked().push_back(*std::exchange(session_, std::nullopt));
       return;
     }
-    std::string failure;
-    if (session_ && !session_->timed_out()) try {
+    if (!is_lost() && !session_->timed_out()) try {
         const WithoutGil without_gil;  // workers may need the lock to end
         session_->shutdown();
       } catch (const RemoteError& error) {
         all_is_well() = false;
-        failure = error.what();
-      } catch (const TransportError& error) {  // may have been raised before
-        failure = error.what();
-      } catch (...) {  // Ctrl-C; a fork of the process that this is about
+        log("unreported failure of a session that went out of scope", error);
+      } catch (const TransportError& error) {
+        all_is_well() = false;
+        log("end of a session that went out of scope", error);
+      } catch (py::error_already_set& error) {
+        put_off(error);
+      } catch (...) {  // a fork of the process that this is about
       }
-    if (!failure.empty()) py::module_::import("tutti._errors").attr("log")("unreported failure of a session that went out of scope: " + failure);
     end();
   }
   static bool& all_is_well() {  ///< nobody has missed an error; with the lock
@@ -73,6 +74,8 @@ class PySession {
     const WithoutGil without_gil;
     session_.reset();
   }
+  /// Nothing is left to shut down, and a call has raised why.
+  bool is_lost() const { return !session_ || session_->lost(); }
   const About& about() const { return *about_; }
   Ref ref(DRef made) const { return {std::move(made), about_}; }
 
@@ -113,6 +116,9 @@ DRef array_or_none(const py::object& object, const char* what) {
   if (!ref) throw UsageError(fmt::format("{}: expected a DRef, got {}", what, std::string(py::str(py::type::handle_of(object)))));
   return ref->dref;
 }
+
+/// The very object that the caller gave, as in Disco.
+py::object given_or(const py::object& given, Ref made) { return given.is_none() ? to_ref(std::move(made)) : given; }
 
 template <class Sequence>
 List to_values(const Sequence& objects) {
@@ -161,11 +167,11 @@ py::object exchange(PySession& s, const Ref& src, const py::object& dst, bool in
   return dst;
 }
 template <auto Operation>
-Ref from_controller(PySession& s, const py::object& src, const py::object& dst, bool in_group) {
+py::object from_controller(PySession& s, const py::object& src, const py::object& dst, bool in_group) {
   const Where where = here();
   const DRef to = array_or_none(dst, "dst");
   const Tensor from = to_contiguous_tensor(src);
-  return s.ref(without_gil([&] { return (s.session().*Operation)(from, to, in_group, where); }));
+  return given_or(dst, s.ref(without_gil([&] { return (s.session().*Operation)(from, to, in_group, where); })));
 }
 template <auto Operation>
 void with_worker0(PySession& s, const Ref& from, const Ref& to, bool in_group) {
@@ -207,6 +213,10 @@ void import_python_module(PySession& s, const std::string& name) {
 
 }  // namespace
 
+const About* about_of(py::handle session) {
+  return py::isinstance<PySession>(session) ? &session.cast<PySession&>().about() : nullptr;
+}
+
 void bind_session(py::module_& module) {
   using namespace py::literals;
   const auto none = py::none();
@@ -239,7 +249,10 @@ void bind_session(py::module_& module) {
            "Looked up on every worker; an unknown name is an error of the next call that waits.")
       .def("_get_cached_method", [](PySession& s, const std::string& name) { return to_function_ref(s.cached(name, here())); }, "name"_a)
       .def("call_packed",
-           [](PySession& /*session: func knows it*/, const Ref& func, const py::args& args) { return call(func, to_values(args)); },
+           [](PySession& s, const Ref& func, const py::args& args) {
+             const List values = to_values(args);
+             return s.ref(s.session().call(func.dref, values, here()));
+           },
            "func"_a, "Calls the function in a register on every worker. Arguments: DRefs (each worker takes its own value), None, bool, int,\n"
            "float, str, bytes, Shape, DataType, Device, lists of these, arrays up to 64 KiB.")
       .def("import_python_module", &import_python_module, "module_name"_a,
@@ -251,7 +264,9 @@ void bind_session(py::module_& module) {
            "path"_a, "device"_a = none, "A shared library of tvm-ffi's C convention on every worker.")
       .def("init_ccl",
            [](PySession& s, const std::string& ccl, const py::args& device_ids) {
-             s.session().init_ccl(ccl, device_ids.size() == 1 && py::isinstance<py::sequence>(device_ids[0]) ? to_shape(device_ids[0]) : to_shape(device_ids), here());
+             const bool is_list = device_ids.size() == 1 && py::isinstance<py::sequence>(device_ids[0]);
+             const py::object ids = is_list ? py::object(device_ids[0]) : py::object(device_ids);
+             s.session().init_ccl(ccl, to_shape(ids, "init_ccl: device_ids"), here());
            },
            "ccl"_a, "ccl: 'mpi', 'local' or 'auto' (host memory). Device ids are ignored by these.")
       .def("copy_to_worker_0",
@@ -259,7 +274,7 @@ void bind_session(py::module_& module) {
              const Where where = here();
              const DRef remote = array_or_none(remote_array, "copy_to_worker_0: remote_array");
              const Tensor host = to_contiguous_tensor(host_array);
-             return s.ref(without_gil([&] { return s.session().copy_to_worker_0(host, remote, where); }));
+             return given_or(remote_array, s.ref(without_gil([&] { return s.session().copy_to_worker_0(host, remote, where); })));
            },
            "host_array"_a, "remote_array"_a = none,
            "Without remote_array: a new register, filled when this returns. With it: asynchronous, host_array must not change before a sync.")
@@ -337,12 +352,13 @@ void bind_session(py::module_& module) {
       .def("__exit__",
            [](PySession& s, const py::object& type, const py::object&, const py::object&) {
              const Where where = here();
+             if (!type.is_none() && s.is_lost()) return;
              try {
                const Timeout patience = type.is_none() ? Timeout() : s.patience();
                without_gil([&] { s.session().shutdown(patience, where); });
              } catch (const Error& error) {
                if (type.is_none()) throw;
-               py::module_::import("tutti._errors").attr("log")(fmt::format("shutdown while another exception is under way: {}", error.what()));
+               log("shutdown while another exception is under way", error);
              }
            })
       .def("__repr__", &repr);
@@ -378,14 +394,20 @@ void bind_session(py::module_& module) {
   module.def("_end", [] {  // before the interpreter ends
     bool& all_is_well = PySession::all_is_well();
     if (getpid() != owner) return true;  // a fork of the process that this is about
-    for (PySession* s : std::vector<PySession*>(PySession::live().begin(), PySession::live().end())) try {
+    for (PySession* s : std::vector<PySession*>(PySession::live().begin(), PySession::live().end())) {
+      if (s->is_lost()) {
+        if (job_is == JobIs::kNone) s->end();  // worker 0 may need the lock to end; a job's end sees to its ranks
+        continue;
+      }
+      try {
         const Timeout patience = s->patience();
         without_gil([&] { s->session().shutdown(patience); });
       } catch (const std::exception& error) {  // also Ctrl-C
-        if (dynamic_cast<const TransportError*>(&error) == nullptr) all_is_well = false;  // that one may have been raised before
-        py::module_::import("tutti._errors").attr("log")(fmt::format("end of a session that was not shut down: {}", error.what()));
+        all_is_well = false;
+        log("end of a session that was not shut down", error);
         if (s->session().timed_out()) s->end();  // a stuck worker: ends the process, or the job
       }
+    }
     PySession::close_parked();
     if (job_is != JobIs::kOurs) return all_is_well;
     job_is = JobIs::kOver;

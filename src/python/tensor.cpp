@@ -3,6 +3,7 @@
 
 #include "python/gil.h"
 #include "python/object.h"
+#include "python/refs.h"
 #include "tutti/dlpack.h"
 #include "tutti/tensor.h"
 
@@ -115,6 +116,8 @@ Tensor to_tensor(py::handle object, bool must_write) {
   if (py::isinstance<Tensor>(object)) return object.cast<Tensor>();
   if (is_array(object)) return from_array(py::reinterpret_borrow<py::array>(object), must_write);
   if (py::hasattr(object, "__dlpack__")) return from_dlpack(object);
+  if (!must_write && as_ref(object))
+    throw UsageError("expected a host array, got a DRef; broadcast_from_worker0 and scatter_from_worker0 take those");
   if (!must_write) return from_array(py::module_::import("numpy").attr("asarray")(object).cast<py::array>(), false);
   throw UsageError(fmt::format("expected an array to write into, got {}", std::string(py::str(py::type::handle_of(object)))));
 }

@@ -10,12 +10,12 @@ namespace tutti::python {
 namespace {
 
 template <auto Operation>
-void reduction(const Comm& self, const py::object& src, const py::object& dst, const std::string& op) {
+void comm_reduction(const Comm& self, const py::object& src, const py::object& dst, const std::string& op) {
   const Tensor from = to_tensor(src), to = to_tensor(dst, true);
   without_gil([&] { (self.*Operation)(from, to, parse_reduce_op(op)); });
 }
 template <auto Operation>
-void exchange(const Comm& self, const py::object& src, const py::object& dst) {
+void comm_exchange(const Comm& self, const py::object& src, const py::object& dst) {
   const Tensor from = to_tensor(src), to = to_tensor(dst, true);
   without_gil([&] { (self.*Operation)(from, to); });
 }
@@ -25,19 +25,19 @@ void exchange(const Comm& self, const py::object& src, const py::object& dst) {
 void bind_worker(py::module_& module) {
   using namespace py::literals;
   py::class_<Comm>(module, "Comm",
-                   "A set of workers that exchange arrays: every member calls every operation, in the same order, inside the same command.\n\n"
+                   "A set of workers that comm_exchange arrays: every member calls every operation, in the same order, inside the same command.\n\n"
                    "Arrays: Tensor or numpy, row-major. Members agree first: if one can't take part, all raise.")
       .def_property_readonly("rank", &Comm::rank)
       .def_property_readonly("size", &Comm::size)
       .def_property_readonly("workers", &Comm::workers, "Worker ids by rank.")
       .def("allreduce",
-           &reduction<&Comm::allreduce>,
+           &comm_reduction<&Comm::allreduce>,
            "src"_a, "dst"_a, "op"_a = "sum", "dst = op over all members of src: sum, prod, min, max, avg.")
       .def("reduce_scatter",
-           &reduction<&Comm::reduce_scatter>,
+           &comm_reduction<&Comm::reduce_scatter>,
            "src"_a, "dst"_a, "op"_a = "sum", "Member r's dst = the r-th of `size` equal parts of the reduced src.")
       .def("allgather",
-           &exchange<&Comm::allgather>,
+           &comm_exchange<&Comm::allgather>,
            "src"_a, "dst"_a, "dst = all members' src one after another.")
       .def("broadcast",
            [](const Comm& self, const py::object& src, const py::object& dst, int root) {
@@ -61,7 +61,7 @@ void bind_worker(py::module_& module) {
            },
            "src"_a, "dst"_a, "root"_a = 0, "counts"_a = std::vector<int64_t>(), "Root's dst = all members' src one after another.")
       .def("all_to_all",
-           &exchange<&Comm::all_to_all>,
+           &comm_exchange<&Comm::all_to_all>,
            "src"_a, "dst"_a, "Part r of src goes to member r; dst = the parts for us, by sender.")
       .def("send",
            [](const Comm& self, const py::object& src, int to) {

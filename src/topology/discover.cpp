@@ -14,6 +14,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 
 #include "core/env.h"
@@ -33,6 +34,7 @@ Topology make() {
   if (hwloc_topology_init(&topology) != 0) throw SystemError("hwloc_topology_init failed");
   Topology made(topology);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);  // distances are those of the whole machine
   return made;
 }
 
@@ -59,6 +61,11 @@ IndexSet to_set(hwloc_const_bitmap_t bitmap) {
 
 // ---- processors and memory
 
+struct Machine {
+  hwloc_topology_t topology;
+  std::vector<hwloc_obj_t> numa;  // the objects of Node::numa
+};
+
 /// The cores' own memory: the smallest NUMA node around them, the first of equals. Others have no CPUs: memory of GPUs, fast or far memory.
 hwloc_obj_t home_of(hwloc_topology_t topology, hwloc_obj_t core) {
   hwloc_obj_t best = nullptr;
@@ -70,23 +77,36 @@ hwloc_obj_t home_of(hwloc_topology_t topology, hwloc_obj_t core) {
   return best;
 }
 
-void add_latencies(hwloc_topology_t topology, const std::vector<hwloc_obj_t>& objects, Node& node) {
-  unsigned count = 1;
-  hwloc_distances_s* distances = nullptr;
-  if (hwloc_distances_get_by_name(topology, "NUMALatency", &count, &distances, 0) != 0 || count == 0) return;
-  std::vector<int> places;
-  places.reserve(objects.size());
-  for (hwloc_obj_t object : objects) places.push_back(object ? hwloc_distances_obj_index(distances, object) : -1);
-  if (std::ranges::all_of(places, [](int place) { return place >= 0; }))
-    for (size_t i = 0; i < places.size(); ++i)
-      for (const int place : places) {
-        const auto cell = static_cast<size_t>(places[i]) * distances->nbobjs + static_cast<size_t>(place);
-        node.numa[i].latency.push_back(static_cast<int>(std::min<uint64_t>(distances->values[cell], INT_MAX)));
-      }
-  hwloc_distances_release(topology, distances);
+std::optional<int> latency_to(hwloc_distances_s* latencies, hwloc_obj_t home, hwloc_obj_t place) {
+  std::optional<uint64_t> least;
+  const int from = hwloc_distances_obj_index(latencies, home);
+  for (unsigned to = 0; from >= 0 && to < latencies->nbobjs; ++to) {
+    if (!latencies->objs[to] || !hwloc_bitmap_intersects(latencies->objs[to]->complete_cpuset, place->complete_cpuset)) continue;
+    const uint64_t value = latencies->values[static_cast<size_t>(from) * latencies->nbobjs + to];
+    least = std::min(value, least.value_or(value));
+  }
+  return least ? std::optional(static_cast<int>(std::min<uint64_t>(*least, INT_MAX))) : std::nullopt;
 }
 
-void add_cores_and_memory(hwloc_topology_t topology, Node& node) {
+/// From each NUMA node to a device's place. Complete sets count: a device keeps its place where the CPUs beside it are forbidden.
+std::vector<int> distances_to(const Machine& machine, hwloc_obj_t place) {
+  constexpr int kSameNode = 11, kSamePackage = 20, kFar = 40;
+  unsigned count = 1;
+  hwloc_distances_s* latencies = nullptr;
+  const bool are_known = hwloc_distances_get_by_name(machine.topology, "NUMALatency", &count, &latencies, 0) == 0 && count > 0;
+  std::vector<int> distances;
+  for (hwloc_obj_t home : machine.numa) {
+    const auto latency = are_known && home ? latency_to(latencies, home, place) : std::nullopt;
+    hwloc_obj_t package = home ? hwloc_get_ancestor_obj_by_type(machine.topology, HWLOC_OBJ_PACKAGE, home) : nullptr;
+    if (!package) package = hwloc_get_root_obj(machine.topology);
+    const int otherwise = hwloc_bitmap_intersects(package->complete_cpuset, place->complete_cpuset) ? kSamePackage : kFar;
+    distances.push_back(std::max(latency.value_or(otherwise), kSameNode));
+  }
+  if (are_known) hwloc_distances_release(machine.topology, latencies);
+  return distances;
+}
+
+Machine add_cores_and_memory(hwloc_topology_t topology, Node& node) {
   const IndexSet allowed = to_set(hwloc_topology_get_allowed_cpuset(topology));
   std::vector<std::pair<Core, hwloc_obj_t>> cores;
   const auto type = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
@@ -102,14 +122,16 @@ void add_cores_and_memory(hwloc_topology_t topology, Node& node) {
   for (const auto& [core, home] : cores)
     if (!std::ranges::count(homes, home)) homes.push_back(home);
   std::ranges::sort(homes, {}, [](hwloc_obj_t numa) { return numa ? numa->os_index : 0; });
-  for (hwloc_obj_t numa : homes)
-    node.numa.push_back({numa ? static_cast<int>(numa->os_index) : 0, numa && numa->attr ? numa->attr->numanode.local_memory : 0, {}});
-  add_latencies(topology, homes, node);
+  for (hwloc_obj_t numa : homes) {
+    const bool is_allowed = numa && hwloc_bitmap_isset(hwloc_topology_get_allowed_nodeset(topology), numa->os_index);
+    node.numa.push_back({numa ? static_cast<int>(numa->os_index) : 0, is_allowed ? numa->attr->numanode.local_memory : 0});
+  }
   for (auto& [core, home] : cores) {
     core.numa = static_cast<int>(std::ranges::find(homes, home) - homes.begin());
     node.cores.push_back(std::move(core));
   }
   std::ranges::sort(node.cores, {}, [](const Core& core) { return std::tuple(core.package, core.numa, core.cpus); });
+  return {topology, homes};
 }
 
 // ---- devices
@@ -125,9 +147,8 @@ std::string vendor_of(unsigned pci_vendor) {
   return found == known.end() ? "" : found->second;
 }
 
-Device device_at(hwloc_topology_t topology, hwloc_obj_t pci, std::string name, std::string model) {
-  hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology, pci);
-  while (place && hwloc_bitmap_iszero(place->cpuset)) place = place->parent;  // its own CPUs are forbidden: those around
+Device device_at(const Machine& machine, hwloc_obj_t pci, std::string name, std::string model) {
+  hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(machine.topology, pci);
   const auto blank = [](char c) { return c == ' '; };
   model.erase(std::ranges::find_if_not(model.rbegin(), model.rend(), blank).base(), model.end());
   std::vector<std::string> bridges;
@@ -135,7 +156,7 @@ Device device_at(hwloc_topology_t topology, hwloc_obj_t pci, std::string name, s
     bridges.push_back(fmt::format("{}/{}", above->attr->bridge.downstream.pci.domain, above->attr->bridge.downstream.pci.secondary_bus));
   std::ranges::reverse(bridges);
   return {.name = std::move(name), .pci = pci_id(pci), .uuid = {}, .model = std::move(model), .vendor = vendor_of(pci->attr->pcidev.vendor_id),
-          .near = place ? to_set(place->cpuset) : IndexSet(), .bridges = std::move(bridges)};
+          .near = to_set(place->complete_cpuset), .distances = distances_to(machine, place), .bridges = std::move(bridges)};
 }
 
 /// Which library an operating system's device is of, from its name.
@@ -144,12 +165,6 @@ std::string library_of(hwloc_obj_t os_device) {
   for (const char* library : {"cuda", "rsmi", "nvml", "ze"})
     if (name.starts_with(library)) return library;
   return "";
-}
-
-template <class Each>
-void for_each_os_device(hwloc_obj_t pci, const Each& each) {
-  for (hwloc_obj_t child = pci->io_first_child; child; child = child->next_sibling)
-    if (child->type == HWLOC_OBJ_OS_DEVICE) each(child);
 }
 
 /// ROCm wants "GPU-" and 16 digits, of which hwloc has the number.
@@ -193,10 +208,10 @@ std::map<hwloc_obj_t, ByLibrary> gpu_devices(hwloc_topology_t topology) {
   return all;
 }
 
-void add_gpus_of(hwloc_topology_t topology, hwloc_obj_t pci, const ByLibrary& by_library, Node& node) {
+void add_gpus_of(const Machine& machine, hwloc_obj_t pci, const ByLibrary& by_library, Node& node) {
   const auto& parts = std::ranges::max_element(by_library, {}, [](const auto& entry) { return entry.second.size(); })->second;
   for (size_t i = 0; i < parts.size(); ++i) {
-    Device gpu = device_at(topology, pci, parts[i]->name, info(parts[i], "GPUModel"));
+    Device gpu = device_at(machine, pci, parts[i]->name, info(parts[i], "GPUModel"));
     for (const auto& [library, devices] : by_library)
       for (const char* key : {"NVIDIAUUID", "AMDUUID", "LevelZeroUUID"})
         if (devices.size() == parts.size() && gpu.uuid.empty()) gpu.uuid = as_driver_names_it(key, info(devices[i], key));
@@ -216,21 +231,37 @@ bool looks_like_gpu(hwloc_obj_t device) {
   return pci.class_id == 0x1200 && is_amd;
 }
 
-void add_devices(hwloc_topology_t topology, Node& node) {
-  const auto sure = gpu_devices(topology);
-  for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology, pci));) {
+/// The name of a card that carries MPI's or NCCL's messages: mlx5_0, hsn0. Empty: it is no such card, or has no driver.
+/// Slingshot's cards (Cray's) are Ethernet to PCI, and what their interfaces are called (hsn0, hsi0) is up to the site.
+std::string fabric_of(hwloc_obj_t pci) {
+  constexpr unsigned kInfiniBand = 0x0207, kFabric = 0x0208, kNetwork = 0x02, kCray = 0x17db;
+  const auto& is = pci->attr->pcidev;
+  const bool is_slingshot = is.vendor_id == kCray && is.class_id >> 8 == kNetwork;
+  const bool is_fabric = is.class_id == kInfiniBand || is.class_id == kFabric || is_slingshot;
+  std::optional<std::pair<bool, std::string>> best;  // OpenFabrics' names first
+  for (hwloc_obj_t device = pci->io_first_child; device; device = device->next_sibling) {
+    if (device->type != HWLOC_OBJ_OS_DEVICE || !device->name) continue;
+    const std::string name = device->name;
+    const bool is_openfabrics = device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+    const bool is_interface = is_fabric && device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK;
+    if (!is_openfabrics && !is_interface && !name.starts_with("hsn") && !name.starts_with("cxi")) continue;
+    const std::pair found(!is_openfabrics, name);
+    if (!best || found < *best) best = found;
+  }
+  return best ? best->second : "";
+}
+
+void add_devices(const Machine& machine, Node& node) {
+  const auto sure = gpu_devices(machine.topology);
+  for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(machine.topology, pci));) {
     if (const auto found = sure.find(pci); found != sure.end()) {
-      add_gpus_of(topology, pci, found->second, node);
+      add_gpus_of(machine, pci, found->second, node);
     } else if (looks_like_gpu(pci)) {
-      node.gpus.push_back(device_at(topology, pci, pci_id(pci), info(pci, "PCIDevice")));
+      node.gpus.push_back(device_at(machine, pci, pci_id(pci), info(pci, "PCIDevice")));
       node.gpus.back().is_guessed = true;
     }
-    std::string fabric;
-    for_each_os_device(pci, [&](hwloc_obj_t device) {
-      const std::string name = device->name ? device->name : "";
-      if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS || name.starts_with("hsn") || name.starts_with("cxi")) fabric = name;
-    });
-    if (!fabric.empty()) node.nics.push_back(device_at(topology, pci, fabric, info(pci, "PCIDevice")));
+    const std::string fabric = fabric_of(pci);
+    if (!fabric.empty()) node.nics.push_back(device_at(machine, pci, fabric, info(pci, "PCIDevice")));
   }
   const auto place = [](const Device& device) { return std::pair(device.pci, std::pair(device.name.size(), device.name)); };  // rsmi2 before rsmi10
   std::ranges::sort(node.gpus, {}, place);
@@ -240,8 +271,7 @@ void add_devices(hwloc_topology_t topology, Node& node) {
 Node describe(hwloc_topology_t topology) {
   Node node;
   node.host = info(hwloc_get_root_obj(topology), "HostName");
-  add_cores_and_memory(topology, node);
-  add_devices(topology, node);
+  add_devices(add_cores_and_memory(topology, node), node);
   return node;
 }
 

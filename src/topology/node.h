@@ -19,8 +19,7 @@ struct Core {
 
 struct NumaNode {
   int os_index = 0;
-  uint64_t memory_bytes = 0;
-  std::vector<int> latency;  ///< to the others, by position in Node::numa; 10 is local. Empty: not known
+  uint64_t memory_bytes = 0;  ///< that may be used
 };
 
 /// A GPU, a part of one (MIG, CPX), or a network card.
@@ -31,14 +30,15 @@ struct Device {
   std::string model;
   std::string vendor;  ///< nvidia, amd, intel; else empty
   bool is_guessed = false;  ///< from its PCI class: a driver may number others, or refuse it
-  IndexSet near;       ///< CPUs that hang on the same bridge
+  IndexSet near;       ///< CPUs of the machine beside it, those that may not be used, too. Empty: not known
+  std::vector<int> distances;  ///< from the cores of each of Node::numa, unless they are beside it
   std::vector<std::string> bridges;  ///< above it, from the root complex: those who share more of them are nearer to each other
 };
 
 struct Node {
   std::string host;
   std::vector<Core> cores;        ///< that may be used, by package, NUMA node and first CPU
-  std::vector<NumaNode> numa;     ///< those with CPUs, by number
+  std::vector<NumaNode> numa;     ///< those of the cores, by number
   std::vector<Device> gpus;       ///< by PCI id
   std::vector<Device> idle_gpus;  ///< on the bus, without a driver to compute with
   std::vector<Device> nics;       ///< that carry MPI's or NCCL's messages, by PCI id
@@ -49,6 +49,6 @@ IndexSet cpus_of(const Node& node);
 
 /// How far a core is from a device: 0 beside it; else the latency between their NUMA nodes as the firmware tells it (11 and more), or, if it
 /// does not, 20 in its package, 40 in another.
-int distance(const Node& node, const Core& core, const Device& device);
+int distance(const Core& core, const Device& device);
 
 }  // namespace tutti::topology

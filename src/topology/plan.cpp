@@ -31,7 +31,7 @@ std::vector<Class> classes_of(const Node& node, const std::vector<Core>& cores) 
   std::vector<Class> classes;
   for (const Core& core : cores) {
     std::vector<int> distances;
-    for (const Device& gpu : node.gpus) distances.push_back(distance(node, core, gpu));
+    for (const Device& gpu : node.gpus) distances.push_back(distance(core, gpu));
     const auto [entry, is_new] = known.try_emplace({distances, core.kind}, classes.size());
     if (is_new) classes.push_back({{}, distances});
     classes[entry->second].cores.push_back(core);
@@ -122,8 +122,9 @@ std::vector<Home> find_homes(const Node& node, const std::vector<Limits>& ranks,
 
 void take(Placement& placement, const Node& node, const Core& core) {
   placement.cpus.insert(core.cpus);
-  const int memory = node.numa[static_cast<size_t>(core.numa)].os_index;
-  if (!std::ranges::count(placement.memory, memory)) placement.memory.push_back(memory);
+  const NumaNode& memory = node.numa[static_cast<size_t>(core.numa)];
+  const bool is_new = !std::ranges::count(placement.memory, memory.os_index);
+  if (is_new && memory.memory_bytes > 0) placement.memory.push_back(memory.os_index);
 }
 
 /// How many cores of each class each rank gets: all those at its distance, as equal as can be in all, then of each kind, then from its home.
@@ -202,7 +203,7 @@ void place_bound(const Node& node, const std::vector<Limits>& ranks, std::vector
     flow.add_edge(source, first_rank + r, 1);
     for (const int gpu : ranks[r].gpus) {
       int nearest = INT32_MAX;
-      for (const Core& core : cores) nearest = std::min(nearest, distance(node, core, node.gpus[static_cast<size_t>(gpu)]));
+      for (const Core& core : cores) nearest = std::min(nearest, distance(core, node.gpus[static_cast<size_t>(gpu)]));
       distances[r][gpu] = nearest;
       takes[r].emplace_back(gpu, flow.add_edge(first_rank + r, first_gpu + static_cast<size_t>(gpu), 1, for_distance(nearest)));
     }
@@ -243,7 +244,7 @@ void choose_nics(const Node& node, std::vector<Placement>& placements) {
     std::optional<std::tuple<int, int, int>> best;
     for (size_t i = 0; i < node.nics.size(); ++i) {
       int nearest = INT32_MAX, shared = 0;
-      for (const Core& core : allowed_cores(node, placement.cpus)) nearest = std::min(nearest, distance(node, core, node.nics[i]));
+      for (const Core& core : allowed_cores(node, placement.cpus)) nearest = std::min(nearest, distance(core, node.nics[i]));
       if (placement.gpu >= 0) {
         const auto &a = node.nics[i].bridges, &b = node.gpus[static_cast<size_t>(placement.gpu)].bridges;
         shared = static_cast<int>(std::ranges::mismatch(a, b).in1 - a.begin());

@@ -19,7 +19,7 @@ struct Placement {
   int gpu = -1;              ///< position in Node::gpus; -1: none
   int nic = -1;              ///< position in Node::nics: the nearest to the GPU, or to the cores
   IndexSet cpus;             ///< whole cores
-  std::vector<int> memory;   ///< numbers of the NUMA nodes that these cores are on
+  std::vector<int> memory;   ///< numbers of the NUMA nodes that these cores are on, as far as their memory may be used
   int distance = 0;          ///< from the cores to the GPU
   bool shares_cores = false; ///< with other ranks: there are more ranks than cores
 };

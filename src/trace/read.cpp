@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "trace/trace.h"
 #include "tutti/error.h"
 
@@ -33,7 +34,8 @@ T number(const Json& json, const char* key, T least, T most) {
 }
 int64_t time(const Json& json, const char* key) { return number<int64_t>(json, key, 0, INT64_MAX); }
 uint64_t count(const Json& json, const char* key) { return number<uint64_t>(json, key, 0, UINT64_MAX); }
-std::string text(const Json& json, const char* key) { return json.at(key).get<std::string>(); }
+/// Goes to a terminal.
+std::string text(const Json& json, const char* key) { return printable(json.at(key).get_ref<const std::string&>()); }
 
 Event event_of(const Json& json) {
   Event e;
@@ -87,9 +89,11 @@ Session read_text(const std::string& content, const std::string& name) try {
 namespace {
 
 std::string content_of(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) throw UsageError(fmt::format("{} is no regular file", printable(path)));
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw SystemError(fmt::format("{}: {}", path, std::strerror(errno)));
-  if (std::filesystem::file_size(path) > kMostBytes) throw UsageError(fmt::format("{} is larger than {} bytes: no trace", path, kMostBytes));
+  if (!file) throw SystemError(fmt::format("{}: {}", printable(path), std::strerror(errno)));
+  if (std::filesystem::file_size(path) > kMostBytes)
+    throw UsageError(fmt::format("{} is larger than {} bytes: no trace", printable(path), kMostBytes));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -115,7 +119,7 @@ std::vector<Session> read_folder(const std::string& folder, std::vector<std::str
   std::sort(paths.begin(), paths.end());
   std::vector<Session> sessions;
   for (const std::string& path : paths) try {
-      Session part = read_text(content_of(path), path);
+      Session part = read_text(content_of(path), printable(path));
       auto it = std::find_if(sessions.begin(), sessions.end(), [&](const Session& s) { return s.job == part.job && s.number == part.number && s.workers == part.workers; });
       if (it == sessions.end()) sessions.push_back(std::move(part));
       else merge(*it, part);

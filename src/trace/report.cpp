@@ -51,17 +51,22 @@ bool was_in(const Worker& worker, uint64_t command) {
 }
 
 std::string failures(const Session& s) {
-  std::map<uint64_t, std::map<std::string, std::set<int32_t>>> failed;  // command, function, workers
+  using ByFunction = std::map<std::string, std::set<int32_t>>;  // its workers
+  std::map<uint64_t, ByFunction> failed, consequences;          // by command
   for (const auto& [id, worker] : s.by_worker)
     for (const auto& [number, e] : worker.events)
       if (!e.is_collective && e.state == "failed") failed[e.command][e.what].insert(id);
+      else if (!e.is_collective && e.state == "consequence") consequences[e.command][e.what].insert(id);
   if (failed.empty()) return "  no command failed among those recorded\n";
   std::string text;
   size_t shown = 0;
   for (const auto& [command, by_function] : failed)
-    for (const auto& [function, workers] : by_function)
-      if (++shown <= kMostLines)
-        text += fmt::format("  {} {}: {} on {}\n", shown == 1 ? "first failing command" : "then command", command, function, list(workers));
+    for (const auto& [function, workers] : by_function) {
+      if (++shown > kMostLines) continue;
+      text += fmt::format("  {} {}: {} on {}", shown == 1 ? "first failing command" : "then command", command, function, list(workers));
+      const auto& others = consequences[command][function];
+      text += others.empty() ? "\n" : fmt::format(", because of which it failed on {}\n", list(others));
+    }
   if (shown > kMostLines) text += fmt::format("  and {} more\n", shown - kMostLines);
   return text;
 }

@@ -2,9 +2,11 @@
 // and empty parts, sizes around the staging buffer, in place, sub-communicators. Expected values are formulas of rank and size.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "collective/float16.h"
@@ -57,13 +59,19 @@ double load(const Tensor& t, int64_t i) {
   return get(int8_t{});
 }
 
-Tensor filled(int rank, int64_t n, DType dtype, int64_t first = 0) {
+/// Element i is value(i), which repeats every `period`.
+template <class F>
+Tensor periodic(int64_t n, DType dtype, int64_t period, F value) {
   Tensor t = Tensor::empty({n}, dtype);
-  const int64_t period = std::min<int64_t>(n, 3), item = dtype.size_bytes();
-  for (int64_t i = 0; i < period; ++i) store(t, i, element(rank, first + i));
+  const int64_t item = dtype.size_bytes();
+  for (int64_t i = 0; i < std::min(n, period); ++i) store(t, i, value(i));
   auto* at = static_cast<char*>(t.data());
   for (int64_t have = period; have < n; have *= 2) std::memcpy(at + have * item, at, static_cast<size_t>(std::min(have, n - have) * item));
   return t;
+}
+
+Tensor filled(int rank, int64_t n, DType dtype, int64_t first = 0) {
+  return periodic(n, dtype, 3, [&](int64_t i) { return element(rank, first + i); });
 }
 
 double reduced(DType dtype, ReduceOp op, int size, int64_t i) {
@@ -114,6 +122,48 @@ void check_reductions(const Comm& comm, DType dtype, int64_t n) {
     check(src, 0, "allreduce in place");
     const Tensor long_src = filled(comm.rank(), n * comm.size(), dtype);
     comm.reduce_scatter(long_src, dst, op);
+    check(dst, comm.rank() * n, "reduce_scatter");
+  }
+}
+
+/// One member has a value of its own, the others another: the place of that member must not matter. Bits are compared.
+void check_not_numbers(const Comm& comm, DType dtype, int64_t n) {
+  struct Row {
+    double own, others, min, max;
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+  const Row rows[] = {{kNan, 1, kNan, kNan},     {1, kNan, kNan, kNan},      {-kNan, -0.0, kNan, kNan},
+                      {-kNan, kNan, kNan, kNan}, {kNan, -kInf, kNan, kNan},  {-0.0, 0.0, -0.0, 0.0},
+                      {0.0, -0.0, -0.0, 0.0},    {-0.0, -0.0, -0.0, -0.0},   {kInf, -0.0, -0.0, kInf},
+                      {-kInf, kInf, -kInf, kInf}, {-1, 0.0, -1, 0.0}};
+  constexpr int64_t kRows = std::size(rows);
+  const int64_t size = comm.size();
+  if (size == 1) return;
+  const auto row_of = [&](int64_t i) -> const Row& { return rows[i % kRows]; };
+  const auto mine = [&](int64_t count) {
+    return periodic(count, dtype, kRows * size, [&](int64_t i) {
+      return i / kRows % size == comm.rank() ? row_of(i).own : row_of(i).others;
+    });
+  };
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    const auto check = [&](const Tensor& got, int64_t first, const char* what) {
+      const Tensor want = periodic(n, dtype, kRows, [&](int64_t i) {
+        return op == ReduceOp::kMin ? row_of(first + i).min : row_of(first + i).max;
+      });
+      const auto* have_bytes = static_cast<const char*>(got.data());
+      const auto* want_bytes = static_cast<const char*>(want.data());
+      const int64_t at = std::mismatch(have_bytes, have_bytes + got.size_bytes(), want_bytes).first - have_bytes;
+      if (at == got.size_bytes()) return;
+      const int64_t i = at / dtype.size_bytes();
+      expect(false, std::string(what) + " " + to_string(op) + " " + to_string(dtype) + " n=" + std::to_string(n) + " i=" +
+                        std::to_string(i) + " want " + std::to_string(load(want, i)) + " have " + std::to_string(load(got, i)));
+    };
+    const Tensor src = mine(n), dst = Tensor::like(src);
+    comm.allreduce(src, dst, op);
+    check(dst, 0, "allreduce");
+    comm.allreduce(src, src, op);
+    check(src, 0, "allreduce in place");
+    comm.reduce_scatter(mine(n * size), dst, op);
     check(dst, comm.rank() * n, "reduce_scatter");
   }
 }
@@ -229,6 +279,7 @@ const bool registered = [] {
     world.allreduce(all, all, ReduceOp::kAvg);  // in place
     expect(load(all, 0) == load(sum, 0), "average in place");
   });
+  register_global_func("comm.not_numbers", [](DType dtype, int64_t n) { check_not_numbers(worker::world(), dtype, n); });
   register_global_func("comm.overlaps", [](int64_t n) {
     const Comm world = worker::world();
     const auto size = static_cast<int64_t>(world.size());
@@ -340,6 +391,13 @@ TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
 
 TEST_F(Communicator, averages_halves_whose_sum_is_beyond_them) {
   on_all("comm.half_average", {{kFloat16, 40000.0}, {kBFloat16, 1e38 / 8}});
+}
+
+TEST_F(Communicator, min_and_max_keep_nan_and_order_zeros_wherever_they_are) {
+  std::vector<std::vector<Value>> calls;
+  for (DType dtype : {kFloat16, kBFloat16, kFloat32, kFloat64})
+    for (int64_t n : {3, 101, 40001}) calls.push_back({dtype, n});  // 40001: two levels, from 64 KiB on
+  on_all("comm.not_numbers", calls);
 }
 
 TEST_F(Communicator, overlapping_operands_are_read_before_they_are_written) {

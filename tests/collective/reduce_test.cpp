@@ -92,6 +92,16 @@ TEST(Reduce, any_alignment_and_long_counts) {
   EXPECT_EQ(last, 2.0 * static_cast<double>(n - 1));
 }
 
+/// min or max of two as IEEE 754-2019 says, by sorting; what min_max.h does without branches.
+template <class W>
+W extreme(ReduceOp op, W a, W b) {
+  if constexpr (std::is_floating_point_v<W>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<W>::quiet_NaN();
+    if (a == b) return std::signbit(a) == (op == ReduceOp::kMin) ? a : b;
+  }
+  return op == ReduceOp::kMin ? std::min(a, b) : std::max(a, b);
+}
+
 /// What every way through the vectors must give, an element at a time.
 template <class T>
 T expected(ReduceOp op, const std::vector<std::vector<T>>& sources, size_t i) {
@@ -107,8 +117,8 @@ T expected(ReduceOp op, const std::vector<std::vector<T>>& sources, size_t i) {
       case ReduceOp::kSum:
       case ReduceOp::kAvg: acc = static_cast<W>(acc + in); break;
       case ReduceOp::kProd: acc = static_cast<W>(acc * in); break;
-      case ReduceOp::kMin: acc = in < acc ? in : acc; break;
-      case ReduceOp::kMax: acc = acc < in ? in : acc; break;
+      case ReduceOp::kMin:
+      case ReduceOp::kMax: acc = extreme(op, acc, in); break;
     }
   }
   if (op == ReduceOp::kAvg) acc = static_cast<W>(acc / static_cast<W>(sources.size()));
@@ -178,7 +188,8 @@ void check_every_pattern(DType dtype) {
       for (const auto& dst : dsts)
         for (size_t i = 0; i < n; ++i) {
           const T want = expected(op, sources, i);
-          if (std::isnan(widen(want))) ASSERT_TRUE(std::isnan(widen(dst[i]))) << to_string(dtype) << to_string(op) << i;
+          const bool which = op == ReduceOp::kMin || op == ReduceOp::kMax;  // these say also which NaN
+          if (!which && std::isnan(widen(want))) ASSERT_TRUE(std::isnan(widen(dst[i]))) << to_string(dtype) << to_string(op) << i;
           else ASSERT_EQ(dst[i].bits, want.bits) << to_string(dtype) << to_string(op) << i;
         }
     }
@@ -187,6 +198,42 @@ void check_every_pattern(DType dtype) {
 TEST(Reduce, halves_that_are_no_numbers_stay_so) {
   check_every_pattern<Half>(kFloat16);
   check_every_pattern<BFloat>(kBFloat16);
+}
+
+/// Every pair and triple of special values, in every order: in the vectors and in what they leave over.
+template <class T>
+void check_special_values(DType dtype, auto wide) {
+  using Limits = std::numeric_limits<decltype(wide)>;
+  constexpr auto kNan = Limits::quiet_NaN(), kInf = Limits::infinity();
+  const decltype(wide) values[] = {kNan, -kNan, -0.0f, 0.0f, -1, 2, kInf, -kInf};
+  const auto special = [&](size_t i) {
+    if constexpr (std::is_same_v<T, Half>) return narrow_half(values[i % 8]);
+    else if constexpr (std::is_same_v<T, BFloat>) return narrow_bfloat(values[i % 8]);
+    else return values[i % 8];
+  };
+  for (const size_t num_sources : {2, 3})
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax})
+      for (const size_t n : {7, 512, 8 * 8 * 8 * 3 + 5}) {
+        std::vector<std::vector<T>> sources(num_sources, std::vector<T>(n));
+        for (size_t i = 0; i < n; ++i)
+          for (size_t s = 0, of = i; s < num_sources; ++s, of /= 8) sources[s][i] = special(of);
+        std::vector<T> got(n);
+        std::vector<const void*> from;
+        for (const auto& source : sources) from.push_back(source.data());
+        reduce(op, dtype, from, got.data(), static_cast<int64_t>(n));
+        for (size_t i = 0; i < n; ++i) {
+          const T want = expected(op, sources, i);
+          ASSERT_EQ(std::memcmp(&got[i], &want, sizeof want), 0)
+              << to_string(dtype) << to_string(op) << n << " " << i << " of " << num_sources;
+        }
+      }
+}
+
+TEST(Reduce, min_and_max_keep_nan_and_order_zeros) {
+  check_special_values<float>(kFloat32, 0.0f);
+  check_special_values<double>(kFloat64, 0.0);
+  check_special_values<Half>(kFloat16, 0.0f);
+  check_special_values<BFloat>(kBFloat16, 0.0f);
 }
 
 TEST(Reduce, knows_what_it_can) {

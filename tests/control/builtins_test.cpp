@@ -54,6 +54,13 @@ const bool registered = [] {
 
 float first_of(const DRef& ref, int w) { return to_vector(ref.debug_get_from_remote(w))[0]; }
 
+const bool known_at_load = find_global_func("runtime.disco.compiled_ccl").has_value();
+
+TEST(Builtins, are_known_before_the_first_session) {
+  EXPECT_TRUE(known_at_load);
+  EXPECT_EQ(get_global_func("runtime.disco.compiled_ccl")({}), Value("mpi"));
+}
+
 TEST(Builtins, who_a_worker_is) {
   Session s = make_session();
   const auto call = [&](const char* name) { return s.get_global_func(std::string("runtime.disco.") + name)(); };
@@ -63,8 +70,10 @@ TEST(Builtins, who_a_worker_is) {
     EXPECT_EQ(rank.debug_get_from_remote(w), Value(w));
     EXPECT_EQ(size.debug_get_from_remote(w), Value(workers()));
     EXPECT_EQ(device.debug_get_from_remote(w), Value(cpu()));
-    EXPECT_NE(ccl.debug_get_from_remote(w).as<std::string>().find("mpi"), std::string::npos);
+    EXPECT_EQ(ccl.debug_get_from_remote(w), Value("mpi"));
+    EXPECT_GE(ccl.reg_id(), 0);
   }
+  EXPECT_THROW((void)DRef().reg_id(), UsageError);
 }
 
 TEST(Builtins, send_and_receive_by_name) {

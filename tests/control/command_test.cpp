@@ -6,6 +6,7 @@
 
 #include "control/failures.h"
 #include "control/register_file.h"
+#include "tutti/action.h"
 
 namespace {
 
@@ -21,13 +22,17 @@ std::vector<Command> examples() {
     if (c.action == Action::kGetGlobalFunc) c.name = "a.b";
     if (c.action == Action::kCallPacked) c.func = 3, c.args = {1, "x", RegisterRef{0, 9}, List{2.0}};
     if (c.action == Action::kSyncWorker || c.action == Action::kDebugGetFromRemote) c.worker = 2;
-    if (c.action == Action::kDebugSetRegister) c.worker = 1, c.args = {Shape{1, 2}};
+    if (c.action == Action::kDebugSetRegister) c.worker = 1, c.args = {Shape{1, 2}}, c.offers = {{.dtype = kFloat32, .shape = {100, 1000}, .place = {}}};
     all.push_back(c);
   }
   return all;
 }
 
 TEST(Command, actions_keep_disco_s_numbers_and_names) {
+  using enum DiscoAction;
+  const DiscoAction in_disco_s_order[] = {kShutDown,        kKillReg,       kGetGlobalFunc,      kCallPacked,      kSyncWorker,
+                                          kCopyFromWorker0, kCopyToWorker0, kDebugGetFromRemote, kDebugSetRegister};
+  for (int number = 0; number < 9; ++number) EXPECT_EQ(static_cast<int>(in_disco_s_order[number]), number);
   EXPECT_STREQ(to_string(static_cast<Action>(0)), "shut_down");
   EXPECT_STREQ(to_string(static_cast<Action>(3)), "call_packed");
   EXPECT_STREQ(to_string(static_cast<Action>(8)), "debug_set_register");

@@ -28,6 +28,12 @@ const bool registered = [] {
   register_global_func("fail.int_on", [](int on) {
     if (on == worker::id()) throw 42;  // NOLINT: not a std::exception, on purpose
   });
+  register_global_func("fail.without_words", [] {
+    struct Silent : std::exception {
+      const char* what() const noexcept override { return nullptr; }
+    };
+    throw Silent();
+  });
   register_global_func("fail.two_args", [](int64_t a, const std::string& b) { return std::to_string(a) + b; });
   register_global_func("fail.on_a_device", [] {
     static float memory[4];
@@ -102,6 +108,29 @@ TEST(Failure, a_throwing_function_is_told_with_everything) {
     s.sync_all();  // an error is raised once
     expect_usable(s);
   }
+}
+
+TEST(Failure, a_long_message_is_raised_whole_and_its_ends_are_remembered) {
+  Session s = make_session();
+  const std::string message = "begin " + std::string(1 << 20, 'x') + " end";
+  DRef lost = s.get_global_func("fail.on")(Shape{workers() - 1}, message);
+  EXPECT_NE(std::string(error_of_sync_all(s).what()).find(message), std::string::npos);
+  const std::string again = message_of<RemoteError>([&] { lost.debug_get_from_remote(workers() - 1); });
+  EXPECT_LT(again.size(), size_t{64} << 10);
+  for (const char* part : {"begin x", "x end", "bytes are left out"}) EXPECT_NE(again.find(part), std::string::npos) << part;
+}
+
+TEST(Failure, a_large_copy_to_a_failed_worker_is_skipped_and_the_next_one_is_made) {
+  Session s = make_session();
+  const int last = workers() - 1;
+  const Tensor sent = Tensor::full<int32_t>({1 << 20}, 7);
+  DRef there = s.empty(sent.shape(), kInt32);
+  s.sync_all();
+  s.get_global_func("fail.on")(Shape{last}, "told to");
+  EXPECT_THROW(there.debug_copy_from(last, sent), RemoteError);
+  there.debug_copy_from(last, sent);
+  EXPECT_EQ(there.debug_get_from_remote(last), Value(sent));
+  s.sync_all();
 }
 
 TEST(Failure, commands_after_it_are_skipped_and_their_results_poisoned) {
@@ -193,6 +222,8 @@ TEST(Failure, unknown_functions_and_wrong_arguments) {
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected 2 arguments, got 1"), std::string::npos);
   s.get_global_func("fail.int_on")(workers() - 1);
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("not a std::exception"), std::string::npos);
+  s.get_global_func("fail.without_words")();
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("Silent: what() of the exception is null"), std::string::npos);
   s.call_packed(s.copy_to_worker_0(floats({1})));
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected a function"), std::string::npos);
   expect_usable(s);

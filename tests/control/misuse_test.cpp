@@ -44,6 +44,8 @@ TEST(Misuse, is_a_usage_error_with_the_remedy) {
   auto echo = s.get_global_func("misuse.echo");
   EXPECT_NE(message_of<UsageError>([&] { s.sync_worker(workers()); }).find("expected 0 to"), std::string::npos);
   EXPECT_NE(message_of<UsageError>([&] { s.sync_worker(-1); }).find("expected 0 to"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([&] { s.empty({2, -1}, kFloat32); }).find("negative extent"), std::string::npos);
+  EXPECT_THROW(s.empty({int64_t{1} << 62}, kFloat32), UsageError);
   DRef r = echo(1);
   EXPECT_THROW(r.debug_get_from_remote(-1), UsageError);
   EXPECT_THROW(r.debug_get_from_remote(workers()), UsageError);

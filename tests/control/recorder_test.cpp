@@ -108,4 +108,11 @@ TEST(WorkerState, travels) {
       << hang_report({{back}}, 4, 9);
 }
 
+TEST(WorkerState, names_have_no_control_characters) {
+  const WorkerState state{.worker = 0, .kind = WorkerState::Kind::kComputes, .host = "h", .pid = 1, .finished = 0, .seq = 1,
+                          .doing = "f\x1b[2J", .seconds = 1, .id = {}, .members = {}};
+  const std::string text = hang_report({{state}}, 1, 1);
+  EXPECT_NE(text.find(R"(computes f\x1b[2J in command 1)"), std::string::npos) << text;
+}
+
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "support/session_kinds.h"
@@ -61,6 +62,15 @@ const bool registered = [] {
   });
   register_global_func("test.alive", [] { return alive.load(); });
   register_global_func("test.throw", [](const Value&) { throw std::runtime_error("told to"); });
+  register_global_func("test.ramps", [](int64_t n) {  // in all kinds of memory
+    const auto owner = std::make_shared<std::vector<float>>(iota(2 * n));
+    const Tensor wrapped = Tensor::wrap(owner->data(), {n}, kFloat32, [owner] {});
+    const Tensor strided = Tensor::wrap(owner->data(), {n}, kFloat32, [owner] {}, {2});
+    return List{floats(iota(n)), "between", List{wrapped, strided, 7}, floats(iota(3)), floats(iota(2 * n)).slice(1, n + 1)};
+  });
+  register_global_func("test.negate", [](const Tensor& t) {
+    for (float& x : t.values<float>()) x = -x;
+  });
   register_global_func("test.sleep_ms", [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });
   return true;
 }();
@@ -377,6 +387,66 @@ TEST(Session, commands_larger_than_the_ring) {
   EXPECT_EQ(r.debug_get_from_remote(workers() - 1), Value(tensor));
 }
 
+/// Every byte, in a period that no piece on the way has.
+Tensor pattern(int64_t size_bytes) {
+  Tensor t = Tensor::empty({size_bytes}, kUInt8);
+  int64_t i = size_bytes;
+  for (uint8_t& x : t.values<uint8_t>()) x = static_cast<uint8_t>(i++ % 251);
+  return t;
+}
+
+TEST(Session, tensors_of_every_size_go_to_a_worker_and_come_back) {
+  Session s = make_session();
+  const auto owner = std::make_shared<std::vector<uint8_t>>();
+  std::vector<int64_t> sizes{0, 1, 16 << 10, (32 << 10) - 1, 32 << 10, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 1 << 20, (4 << 20) + 1};
+  if (workers() == 2 || workers() == 3) sizes.push_back(64 << 20);
+  for (int64_t size : sizes)
+    for (int w : std::set{0, workers() - 1}) {
+      const Tensor sent = pattern(size);
+      owner->assign(sent.values<uint8_t>().begin(), sent.values<uint8_t>().end());
+      DRef there = s.empty({size}, kUInt8), alias = s.get_global_func("test.identity_tensor")(there);
+      there.debug_copy_from(w, sent);  // into the tensor that is there
+      EXPECT_EQ(alias.debug_get_from_remote(w), Value(sent)) << size << " bytes, worker " << w;
+      DRef new_one = s.get_global_func("test.worker_id")();
+      new_one.debug_copy_from(w, List{Tensor::wrap(owner->data(), {size}, kUInt8), "x", List{sent}});
+      owner->assign(owner->size(), 1);  // ours again
+      EXPECT_EQ(new_one.debug_get_from_remote(w), Value(List{sent, "x", List{sent}})) << size << " bytes, worker " << w;
+      EXPECT_EQ(alias.debug_get_from_remote(w), Value(sent)) << size << " bytes, worker " << w;
+    }
+}
+
+TEST(Session, tensors_come_back_from_all_kinds_of_memory) {
+  Session s = make_session();
+  for (int64_t n : {5, 20'000, 600'000}) {
+    DRef ramps = s.get_global_func("test.ramps")(n);
+    std::vector<float> even = iota(2 * n);
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) even[i] = even[2 * i];
+    even.resize(static_cast<size_t>(n));
+    const Value expected = List{floats(iota(n)), "between", List{floats(iota(n)), floats(even), 7}, floats(iota(3)), floats(iota(n, 1))};
+    for (int w = 0; w < workers(); ++w) EXPECT_EQ(ramps.debug_get_from_remote(w), expected) << n << " elements, worker " << w;
+  }
+}
+
+TEST(Session, a_large_tensor_is_what_it_was_at_its_command) {
+  Session s = make_session();
+  const int last = workers() - 1;
+  const int64_t n = 500'000;
+  auto sleep = s.get_global_func("test.sleep_ms"), negate = s.get_global_func("test.negate");
+  DRef there = s.empty({n}, kFloat32);
+  std::vector<float> mine = iota(n);
+  const Tensor wrapped = Tensor::wrap(mine.data(), {n}, kFloat32);
+  sleep(200);
+  EXPECT_THROW(there.debug_copy_from(last, wrapped, std::chrono::milliseconds(20)), TimeoutError);
+  mine.assign(mine.size(), 0);  // the array is ours again, and the copy is under way
+  EXPECT_EQ(to_vector(there.debug_get_from_remote(last)), iota(n));
+  sleep(200);
+  EXPECT_THROW((void)there.debug_get_from_remote(last, std::chrono::milliseconds(20)), TimeoutError);
+  negate(there);
+  negate(there);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(to_vector(there.debug_get_from_remote(last)), iota(n));
+  s.sync_all();
+}
+
 TEST(Session, calls_run_ahead_of_slow_workers_until_the_ring_is_full) {
   Session s = make_session();
   auto echo = s.get_global_func("test.echo");
@@ -429,7 +499,7 @@ TEST(Session, init_ccl_by_name_and_again) {
     EXPECT_EQ(to_vector(dst.debug_get_from_remote(0)), iota(2, static_cast<float>((workers() - 1) * 100)));
   }
   s.init_ccl("nonsense");
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("mpi,local"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("mpi, local and auto"), std::string::npos);
 }
 
 TEST(Session, drefs_may_be_dropped_on_any_thread) {

@@ -52,6 +52,22 @@ TEST(SharedMemory, refuses_what_is_not_sealed_memory) {
   EXPECT_THROW(SharedMemory::open(getpid(), file.get()), SystemError);
 }
 
+TEST(Fd, is_no_standard_stream) {
+  const int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+  close(STDIN_FILENO);
+  {
+    const Fd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    EXPECT_GE(file.get(), 3);
+    EXPECT_EQ(fcntl(file.get(), F_GETFD), FD_CLOEXEC);
+    EXPECT_GE(SharedMemory::create(4096).fd(), 3);
+    EXPECT_EQ(fcntl(STDIN_FILENO, F_GETFD), -1);
+    Fd other;
+    other.reset(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    EXPECT_GE(other.get(), 3);
+  }
+  if (kept >= 0) dup2(kept, STDIN_FILENO), close(kept);
+}
+
 TEST(SharedRecord, readers_never_see_half_a_record) {
   std::vector<uint64_t> memory(SharedRecord::footprint(256) / 8);
   SharedRecord record(reinterpret_cast<std::byte*>(memory.data()), 256);

@@ -15,6 +15,7 @@ TEST(Value, converts_only_what_loses_nothing) {
   EXPECT_EQ(Value(3).as<double>(), 3.0);
   EXPECT_EQ(Value(3).as<int8_t>(), 3);
   EXPECT_THROW(Value(300).as<int8_t>(), UsageError);
+  EXPECT_EQ(message_of<UsageError>([] { (void)Value(300).as<int8_t>(); }), "expected an int from -128 to 127, got 300");
   EXPECT_THROW(Value(-1).as<uint32_t>(), UsageError);
   EXPECT_THROW(Value(3.0).as<int>(), UsageError);
   EXPECT_THROW(Value(true).as<int>(), UsageError);
@@ -83,6 +84,16 @@ TEST(Function, deduces_types_and_reports_the_first_wrong_argument) {
   const Tensor t = Tensor::empty({1}, kInt8);
   EXPECT_EQ(f(List{1, 2, "x", t}), Value("x3"));
   EXPECT_EQ(message_of<UsageError>([&] { f(List{1, "no", 3, t}); }), "my.f: argument 2: expected float, got str 'no'");
+  const Function small = make_function("small", [](int8_t, uint64_t) {});
+  EXPECT_EQ(message_of<UsageError>([&] {
+              small(List{300, 1});
+            }),
+            "small: argument 1: expected an int from -128 to 127, got int 300");
+  EXPECT_EQ(message_of<UsageError>([&] {
+              small(List{3, -1});
+            }),
+            "small: argument 2: expected an int from 0 to 18446744073709551615, got int -1");
+  EXPECT_EQ(message_of<UsageError>([&] { small(List{"a", 1}); }), "small: argument 1: expected int, got str 'a'");
   EXPECT_EQ(message_of<UsageError>([&] { f(List{1}); }), "my.f: expected 4 arguments, got 1");
   EXPECT_EQ(make_function("g", [](Args args) { return static_cast<int>(args.size()); })(List{1, 2, 3}), Value(3));
   EXPECT_TRUE(make_function("h", [] {})(List{}).is_none());

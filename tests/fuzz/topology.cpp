@@ -33,7 +33,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Node node;
   node.numa.push_back({});
   for (int c = 0; c < 4; ++c) node.cores.push_back({.cpus = {c}});
-  for (int g = 0; g < 3; ++g) node.gpus.push_back({.pci = std::to_string(g), .uuid = "GPU-" + std::to_string(g), .vendor = g < 2 ? "nvidia" : "amd", .near = {g}});
+  for (int g = 0; g < 3; ++g)
+    node.gpus.push_back({.pci = std::to_string(g),
+                         .uuid = "GPU-" + std::to_string(g),
+                         .vendor = g < 2 ? "nvidia" : "amd",
+                         .near = {g},
+                         .distances = {20}});
   try {
     switch (data[0] % 5) {
       case 0: (void)parse_index_set(text); break;

@@ -36,5 +36,7 @@ has "$work/out" 'two ranks start'
 bash -n "$(find "$work/root" -name _tutti)"
 if extension=$(find "$work/root" -name '_core.*.so' | grep .); then  # finds the library by itself
   ls "$lib/libtutti_python.so"
-  PYTHONPATH=$(dirname "$(dirname "$extension")") /usr/bin/python3 -c 'import tutti; print(tutti.ThreadedSession(2), tutti.__file__)'
+  unset PYTHONPATH  # the folders that python3 looks into by itself, in the place where all was installed
+  /usr/bin/python3 -c 'import sys; sys.path[:0] = [sys.argv[1] + path for path in sys.path if path]
+import tutti; print(tutti.ThreadedSession(2), tutti.__file__)' "$work/root"
 fi

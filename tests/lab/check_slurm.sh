@@ -91,7 +91,9 @@ expected=('no such program: 127' 'no program: 126' 'time limit: 124' 'signal: 0,
 for by in srun mpirun; do
   for line in 'exit 3: 3' 'kill -9 $$: 137' 'kill -SEGV $$: 139' 'abort: 7' 'INT: 130' 'TERM: 143' 'HUP: 129'; do expected+=("$by, $line"); done
 done
-for line in "${expected[@]}"; do grep -qFx -- "$line" "$state/out" || fail "expected '$line'"; done
+for line in "${expected[@]}"; do
+  grep -qFx -- "$line" "$state/out" || fail "expected '$line', came: $(grep -anF -B3 -- "${line%: *}" "$state/out")"
+done
 ! pgrep -fx 'sleep 47111' >/dev/null || fail "ranks are left of a job that was told to end"
 [ "$(cat "$state"/logs/rank-*.out)" = $'begun\nbegun' ] || fail "logs under srun"
 

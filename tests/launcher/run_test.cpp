@@ -1,90 +1,106 @@
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <random>
+#include <tuple>
 
 #include "run/command.h"
+#include "run/frames.h"
 #include "run/lines.h"
 #include "tutti/error.h"
 
 namespace tutti::launcher {
 namespace {
 
-using Lines = std::vector<std::pair<int, std::string>>;
-
-/// However the text is cut into pieces.
-void expect_lines(Launcher by, const std::string& text, const Lines& expected) {
-  for (size_t piece = 1; piece <= text.size(); ++piece) {
-    Lines lines;
-    Untangler untangler(by, [&](int rank, std::string_view line) { lines.emplace_back(rank, line); });
-    for (size_t at = 0; at < text.size(); at += piece) untangler.feed(std::string_view(text).substr(at, piece));
-    untangler.finish();
-    ASSERT_EQ(lines, expected) << "in pieces of " << piece;
-  }
-}
-
-TEST(Untangler, pieces_of_lines_that_mpirun_mixes_become_whole) {
-  expect_lines(Launcher::kMpirun, "[1,1]<stdout>:a1 [1,0]<stdout>:b1 [1,1]<stdout>:a2\n[1,0]<stderr>:b2\n", {{1, "a1 a2"}, {0, "b1 b2"}});
-  expect_lines(Launcher::kMpirun, "[1,12]<stdout>:\n[1,12]<stdout>:last", {{12, ""}, {12, "last"}});
-}
-
-TEST(Untangler, what_only_looks_like_a_tag_is_text) {
-  expect_lines(Launcher::kMpirun, "[1,0]<stdout>:[1,x] [1,2 [] [1,3]<std [1,4]<stdlog>:[[\n", {{0, "[1,x] [1,2 [] [1,3]<std [1,4]<stdlog>:[["}});
-  expect_lines(Launcher::kMpirun, "-----\nPrimary job [1\n", {{Untangler::kLauncher, "-----"}, {Untangler::kLauncher, "Primary job [1"}});
-  expect_lines(Launcher::kMpirun, "[1,123456789012]<stdout>:x\n", {{Untangler::kLauncher, "[1,123456789012]<stdout>:x"}});
-}
-
-TEST(Untangler, srun_marks_lines) {
-  expect_lines(Launcher::kSrun, " 0: a\n11: b: 3: c\n 3: \nsrun: error\n", {{0, "a"}, {11, "b: 3: c"}, {3, ""}, {Untangler::kLauncher, "srun: error"}});
-}
-
-TEST(LineMarker, short_lines_are_filled_up_and_all_come_back) {
+struct Piece {
+  int rank;
+  Stream stream;
   std::string text;
+  bool operator==(const Piece&) const = default;
+};
+constexpr int kLauncher = Unframer::kLauncher;
+
+/// However the bytes are cut into pieces. Neighbours of one speaker are one.
+void expect_pieces(const std::string& bytes, const std::vector<Piece>& expected) {
+  for (size_t piece = 1; piece <= bytes.size(); piece = piece * 3 / 2 + 1) {
+    std::vector<Piece> pieces;
+    Unframer unframer(Stream::kErr, [&](int rank, Stream stream, std::string_view text) {
+      if (!pieces.empty() && pieces.back().rank == rank && pieces.back().stream == stream) pieces.back().text += text;
+      else pieces.push_back({rank, stream, std::string(text)});
+    });
+    for (size_t at = 0; at < bytes.size(); at += piece) unframer.feed(std::string_view(bytes).substr(at, piece));
+    unframer.finish();
+    ASSERT_EQ(pieces, expected) << "in pieces of " << piece;
+  }
+}
+
+TEST(Frames, all_have_one_size) {
+  EXPECT_EQ(framed(0, Stream::kOut, ""), "");
+  for (const size_t size : {1, 400, 498}) EXPECT_EQ(framed(0, Stream::kOut, std::string(size, 'x')).size(), kFrameBytes) << size;
+  for (const size_t size : {499, 900, 996}) EXPECT_EQ(framed(0, Stream::kOut, std::string(size, 'x')).size(), 2 * kFrameBytes) << size;
+  EXPECT_EQ(kFramesAtOnce % kFrameBytes, 0U);
+  EXPECT_LE(kFramesAtOnce, size_t{PIPE_BUF});
+}
+
+TEST(Frames, any_text_of_any_rank_comes_back) {
   std::mt19937 random(7);
-  Lines expected;
-  for (int i = 0; i < 300; ++i) {  // of any bytes but a newline, its own mark too
-    std::string line;
-    for (size_t size = i % 10 == 0 ? 5000 : random() % 40; line.size() < size;)
-      if (const auto byte = static_cast<char>(random() % 4 == 0 ? random() % 256 : "\x1e\0 x"[random() % 4]); byte != '\n' && byte != '[') line += byte;
-    text += line + (i < 299 ? "\n" : "");
-    expected.emplace_back(3, line);
+  std::string bytes;
+  std::vector<Piece> expected;
+  for (int i = 0; i < 40; ++i) {
+    Piece piece{i % 2 == 0 ? 0 : INT32_MAX - i, i % 3 == 0 ? Stream::kOut : Stream::kErr, ""};
+    for (size_t size = i % 10 == 0 ? 5000 : 1 + random() % 700; piece.text.size() < size;)
+      piece.text += static_cast<char>(random() % 4 == 0 ? random() % 256 : "\x1e\n b"[random() % 4]);
+    bytes += framed(piece.rank, piece.stream, piece.text);
+    expected.push_back(piece);
   }
-  for (size_t piece = 1; piece < 9000; piece = piece * 3 + 1) {
-    LineMarker marker;
-    std::string marked;
-    for (size_t at = 0; at < text.size(); at += piece) marked += marker.feed(std::string_view(text).substr(at, piece));
-    marked += marker.finish();
-    Lines lines;
-    Untangler untangler(Launcher::kMpirun, [&](int rank, std::string_view line) { lines.emplace_back(rank, line); });
-    for (size_t begin = 0; begin < marked.size();) {  // as mpirun tags them
-      const size_t end = marked.find('\n', begin) + 1;
-      EXPECT_GT(end - begin, 32U);
-      untangler.feed("[1,3]<stdout>:" + marked.substr(begin, end - begin));
-      begin = end;
-    }
-    untangler.finish();
-    ASSERT_EQ(lines, expected) << "in pieces of " << piece;
-  }
+  expect_pieces(bytes, expected);
 }
 
-TEST(LineMarker, a_line_may_come_in_parts) {
-  LineMarker marker;
-  std::string marked = marker.feed("a\nstep 5");
-  EXPECT_TRUE(marker.has_begun());
-  const std::string begun = marker.begun();
-  EXPECT_EQ(begun, "step 5");
-  EXPECT_FALSE(marker.has_begun());
-  expect_lines(Launcher::kMpirun, "[1,0]<stdout>:" + marked + "[1,0]<stdout>:" + begun, {{0, "a"}, {0, "step 5"}});
-  expect_lines(Launcher::kMpirun, "[1,0]<stdout>:" + marked + "[1,0]<stdout>:" + begun + "[1,0]<stdout>:" + marker.feed("7%\n"), {{0, "a"}, {0, "step 57%"}});
+TEST(Frames, text_that_looks_like_a_frame_or_a_tag_is_text) {
+  const std::string own = framed(1, Stream::kOut, "of rank 1") + "[1,1]<stdout>:x\n";
+  expect_pieces(framed(3, Stream::kOut, own), {{3, Stream::kOut, own}});
 }
 
-TEST(LineMarker, the_launchers_words_may_come_before_the_filling) {
-  const std::string marked = LineMarker().feed("ab\n");
-  expect_lines(Launcher::kMpirun, "[1,0]<stderr>:" + marked.substr(0, 9) + "\n---\n[1,0]<stderr>:" + marked.substr(9) + "[1,0]<stderr>:" + marked, {{0, "ab"}, {Untangler::kLauncher, "---"}, {0, "ab"}});
+TEST(Frames, the_launcher_s_words_come_between_them) {
+  const std::string a = framed(0, Stream::kOut, "a\n"), b = framed(1, Stream::kErr, "b");
+  expect_pieces("-----\n" + a + "\x1e\x1e 1\n" + b + "mpirun:\x1e", {{kLauncher, Stream::kErr, "-----\n"},
+                                                                   {0, Stream::kOut, "a\n"},
+                                                                   {kLauncher, Stream::kErr, "\x1e\x1e 1\n"},
+                                                                   {1, Stream::kErr, "b"},
+                                                                   {kLauncher, Stream::kErr, "mpirun:\x1e"}});
+}
+
+TEST(Frames, one_that_is_cut_off_counts_as_far_as_it_came) {
+  expect_pieces(framed(2, Stream::kErr, "the last words").substr(0, 21), {{2, Stream::kErr, "the last"}});
+  expect_pieces(framed(2, Stream::kErr, "x").substr(0, 5), {{kLauncher, Stream::kErr, "\x1e\x30\x30\x30\x30"}});
+}
+
+TEST(Lines, pieces_of_speakers_become_whole_lines) {
+  std::vector<std::pair<int, std::string>> lines;
+  Lines sorted([&](int speaker, std::string_view line) { lines.emplace_back(speaker, line); });
+  for (const auto& [speaker, text] : {std::pair(1, "a1 "), {0, "b1 "}, {1, "a2\n\na"}, {0, "b2\n"}, {1, "3"}}) sorted.add(speaker, text);
+  sorted.finish();
+  sorted.finish();
+  EXPECT_EQ(lines, (std::vector<std::pair<int, std::string>>{{1, "a1 a2"}, {1, ""}, {0, "b1 b2"}, {1, "a3"}}));
+}
+
+TEST(TakeLabel, srun_marks_lines) {
+  for (const auto& [line, rank, text] : {std::tuple(" 0: a", 0, "a"), {"11: b: 3: c", 11, "b: 3: c"}, {" 3: ", 3, ""}}) {
+    std::string_view left = line;
+    EXPECT_EQ(take_label(left), rank) << line;
+    EXPECT_EQ(left, text) << line;
+  }
+  for (const std::string_view line : {"", "  ", "srun: error", "3:", "3", ": ", "-3: a", "99999999999: a"}) {
+    std::string_view left = line;
+    EXPECT_EQ(take_label(left), std::nullopt) << line;
+    EXPECT_EQ(left, line);
+  }
 }
 
 TEST(CodeOfAbort, mpirun_tells_it) {
   EXPECT_EQ(code_of_abort("with errorcode 7."), 7);
   EXPECT_EQ(code_of_abort("with errorcode -1."), 255);
+  EXPECT_EQ(code_of_abort("  Errorcode: 7"), 7);  // Open MPI 5
   for (const char* line : {"", "with errorcode ", "with errorcode x.", "with errorcode 7", "It ends with errorcode 7."}) EXPECT_EQ(code_of_abort(line), std::nullopt) << line;
 }
 
@@ -111,6 +127,16 @@ Command command(RunOptions options, const Site& site) {
 const Site kNode{.has_mpirun = true, .srun_mpi = {}};
 const Site kSlurm{.has_mpirun = true, .has_srun = true, .in_allocation = true, .srun_mpi = "MPI plugin types are...\n\tpmi2\n\tpmix_v4\n"};
 
+TEST(RunCommand, options_of_Open_MPI_5) {
+  Site five = kNode;
+  five.has_prrte = true;
+  const std::string told = as_shell(command({}, five));
+  EXPECT_NE(told.find("--prtemca oob_tcp_keepalive_time 3 --prtemca"), std::string::npos) << told;
+  EXPECT_NE(told.find("PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"), std::string::npos) << told;
+  EXPECT_NE(told.find("OMPI_MCA_reachable=weighted"), std::string::npos) << told;
+  EXPECT_EQ(as_shell(command({.hosts = {"a"}}, five)).find("reachable"), std::string::npos) << "its routes count between hosts";
+}
+
 TEST(RunCommand, srun_inside_an_allocation_else_mpirun) {
   EXPECT_EQ(as_shell(command({}, kSlurm)), "SLURM_PMIX_FENCE=ring srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --quit-on-interrupt --label ./program 'an argument'");
   EXPECT_EQ(command({}, kNode).words[0], "mpirun");
@@ -129,7 +155,7 @@ TEST(RunCommand, a_step_inside_a_step_shares_its_resources) {
   EXPECT_NE(as_shell(command({}, in_step)).find("--quit-on-interrupt --overlap --label"), std::string::npos);
   EXPECT_NE(as_shell(command({.crowds = true}, kSlurm)).find("--overcommit --overlap"), std::string::npos);
   EXPECT_NE(as_shell(command({.launcher = Launcher::kMpirun}, in_step)).find("SLURM_OVERLAP=1 mpirun"), std::string::npos) << "its daemons' step, too";
-  EXPECT_NE(as_shell(command({.plain = true}, kNode)).find("tutti rank --lines --plain -- ./program"), std::string::npos);
+  EXPECT_NE(as_shell(command({.plain = true}, kNode)).find("tutti rank --frames --plain -- ./program"), std::string::npos);
 }
 
 TEST(RunCommand, cpus_per_task_go_on_to_srun) {
@@ -166,7 +192,7 @@ TEST(RunCommand, options_become_the_launchers) {
   const std::string text = as_shell(command({.hosts = {"a", "b:4"}, .launcher_options = {"--bind-to", "none"}, .bind = "gpu", .raw = true, .valgrind = true}, kNode));
   EXPECT_NE(text.find("mpirun -n 4 --host a,b:4 --mca oob_tcp_keepalive_time 3"), std::string::npos) << text;
   EXPECT_NE(text.find("--bind-to none tutti bind --bind gpu -- valgrind --quiet --error-exitcode=1 ./program 'an argument'"), std::string::npos) << text;
-  EXPECT_EQ(text.find("--tag-output"), std::string::npos);
+  EXPECT_EQ(text.find("--frames"), std::string::npos);
 }
 
 TEST(RunCommand, what_can_t_be_started_is_told) {

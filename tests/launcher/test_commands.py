@@ -32,6 +32,13 @@ COMMANDS = {  # a mistake in each: exit code and what is said
 }
 
 
+@pytest.mark.parametrize("words", ["--version", "--help", "run --help", "man", "completion", "map", "map --json", "script -n 1 -- true", "run -n 1 --dry-run -- true"])
+def test_output_that_can_t_be_written_is_an_error(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([TUTTI, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1 and done.stderr == "tutti: output is lost: standard output can't be written; is the disk full?\n"
+
+
 def listed(text):
     return re.findall(r"^  ([a-z]\w*) ", text[text.index("Subcommands:"):], re.M)
 
@@ -59,6 +66,12 @@ def test_tutti_itself():
     assert "A subcommand is required" in run(code=106).stderr
     for words, said in ((["run", "-n", "2", "--log-dri", "x", "--", "true"], "unknown option --log-dri;"), (["run", "-n", "2", "--map-by", "node", "true"], "-L --map-by"), (["run", "-np", "2", "true"], "unknown option -np"),
                         (["rnu", "-n", "2", "--", "true"], "no command 'rnu'"), (["trace", "raport", "x"], "no command 'raport'; tutti trace --help")):
+        assert said in run(*words, code=109).stderr
+    for words, said in ((["--foo"], "unknown option --foo; tutti --help lists them"),
+                        (["tutti", "--help"], "no command 'tutti'; tutti --help"),
+                        (["bench", "allreduce", "--foo"], "unknown option --foo; tutti bench allreduce --help"),
+                        (["allreduce", "--help"], "no command 'allreduce'; it is tutti bench allreduce\n"),
+                        (["report", "x"], "no command 'report'; it is tutti trace report\n")):
         assert said in run(*words, code=109).stderr
     for words, said in ((["echo", "a", "--timeout", "50"], "'--timeout' may be the program's or tutti's"), (["bash", "-c", "true"], "'-c' may be the program's or tutti's"), (["./p", "[x]"], "'[x]' would be taken apart"),
                         (["tutti", "bind", "--", "true"], "'--' comes after the program")):

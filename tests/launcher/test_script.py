@@ -64,3 +64,14 @@ def test_wrong_arguments():
         assert f"#SBATCH --time={text}\n" in script("-n", "1", "--time", text, "--", "true").stdout
     assert "4 nodes for 2 ranks" in script("-N", "4", "-n", "2", "--", "true", code=1).stderr
     assert "not in range" in script("-N", "0", "-n", "1", "--", "true", code=105).stderr
+    assert "expected one line" in script("-n", "1", "--sbatch", "--account=me\ntouch /tmp/x", "--", "true", code=105).stderr
+
+
+def test_words_stay_words_in_the_shell(tmp_path):
+    text = script("-n", "1", "--module", "$(touch${IFS}x)", "--module", "a;touch${IFS}x", "--sbatch=--comment=$(touch x)", "--", "echo", "$(touch x)").stdout
+    (tmp_path / "tutti").write_text("#!/bin/sh\necho \"$@\"\n")
+    (tmp_path / "module").write_text("#!/bin/sh\necho \"$@\"\n")
+    for name in ("tutti", "module"):
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert done.stdout == "load $(touch${IFS}x)\nload a;touch${IFS}x\nrun -n 1 -- echo $(touch x)\n" and not (tmp_path / "x").exists()

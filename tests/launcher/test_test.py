@@ -134,6 +134,7 @@ def test_junit(tmp_path):
     run("-n", "2", "--junit", str(file), "--", SPMD, code=1, BREAK="kill")  # no results of GoogleTest's then
     root = xml.etree.ElementTree.parse(file).getroot()
     assert root.find("./testsuite/testcase/failure").get("message") == "exit code 137: Killed"
+    assert [(case.get("classname"), case.get("name")) for case in root.iter("testcase")] == [("Spmd", "Sum")]  # where it was
     run("-n", "1", "--junit", str(file), "--", "bash", "-c", r"printf '\x01<&\xff\n'; exit 1", code=1)
     assert "?<&" in xml.etree.ElementTree.parse(file).getroot().find("./testsuite/testcase/failure").text
     run("-n", "1", "--junit", "/dev/null/file", "--", "true", code=99)
@@ -142,6 +143,25 @@ def test_junit(tmp_path):
     out = run("-n", "1", "-v", "--junit", str(file), "--", "bash", "-c", "echo last words; exit 1", code=1)
     assert out.count("[0] last words\n") == 1 and "[0] last words" in xml.etree.ElementTree.parse(file).getroot().find("./testsuite/testcase/failure").text
     assert "skipped: no such machine (" in run("-n", "1", "-v", "--", "bash", "-c", "echo no such machine; exit 77", code=77)
+
+
+CRASHES = r"""
+say() { echo "[ RUN      ] Suite.$1"; [ -z "$2" ] || echo "$2 Suite.$1 (0 ms)"; }
+if [ $OMPI_COMM_WORLD_RANK = 1 ]; then say First "[       OK ]"; say Other/0 "[  FAILED  ]"; say Dies/1; kill -SEGV $$; fi
+say First; sleep 20
+"""
+
+
+@pytest.mark.parametrize("program, expected", [(CRASHES, ("Suite", "Dies/1")), ("kill -SEGV $$", ("tutti test", "bash, 2 ranks")),
+                                               (CRASHES.replace("kill", "exit 3; true"), ("Suite", "Dies/1")),
+                                               (CRASHES.replace("say Dies/1;", ""), ("tutti test", "bash, 2 ranks"))])
+def test_junit_names_the_test_of_the_rank_that_crashed(program, expected, tmp_path):
+    """Every rank speaks, as with GoogleTest alone. Without a test that has begun the program is named."""
+    file = tmp_path / "results.xml"
+    run("-n", "2", "--junit", str(file), "--", "bash", "-c", program, code=1)
+    cases = list(xml.etree.ElementTree.parse(file).getroot().iter("testcase"))
+    assert [(case.get("classname"), case.get("name")) for case in cases] == [expected]
+    assert cases[0].find("failure").get("message").startswith("exit code ")
 
 
 def test_tap():

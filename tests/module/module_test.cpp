@@ -1,5 +1,6 @@
 // Modules on every kind of session: each row of the calling convention both ways, reference counts, loading.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,6 +22,12 @@ std::atomic<int> destroyed_here{0};
 const bool registered = [] {
   register_global_func("module_test.add", [](int64_t a, int64_t b) { return a + b; });
   register_global_func("module_test.throws", [](const std::string& text) { throw std::out_of_range(text); });
+  register_global_func("module_test.throws_without_words", [] {
+    struct Silent : std::exception {
+      const char* what() const noexcept override { return nullptr; }
+    };
+    throw Silent();
+  });
   register_global_func("module_test.describe", [](Args args) {
     std::string text;
     for (const Value& arg : args) text += to_string(arg) + "; ";
@@ -200,6 +207,8 @@ TEST_F(Module, errors_have_kind_message_and_backtrace) {
   EXPECT_NE(error_of("raise_in_parts").find("KeyError: one, two, three"), std::string::npos);
   // what a function of ours throws inside a module arrives as itself
   EXPECT_NE(error_of("call_global", {"module_test.throws", "far out"}).find("std::out_of_range: far out"), std::string::npos);
+  EXPECT_NE(error_of("call_global", {"module_test.throws_without_words"}).find("Silent: what() of the exception is null"),
+            std::string::npos);
   EXPECT_NE(error_of("call_global", {"module_test.add", 1}).find("module_test.add: expected 2 arguments, got 1"), std::string::npos);
   EXPECT_EQ(call("catch", {rows["raise"]}), Value("as asked"));
   EXPECT_EQ(call("make_int"), Value(-7));  // and on it goes
@@ -240,6 +249,15 @@ TEST_F(Module, what_keeps_a_library_from_loading) {
   expect(folder / "empty.so", "it is no ELF file");
   std::ofstream(folder / "cut.so") << "\x7f" "ELF";
   expect(folder / "cut.so", "cut short");
+  fs::copy_file(library("weights"), folder / "half.so");
+  fs::resize_file(folder / "half.so", fs::file_size(library("weights")) / 2);
+  expect(folder / "half.so", "cut short or damaged: the file has ");
+  std::ofstream(folder / "huge.so").flush();
+  fs::resize_file(folder / "huge.so", uintmax_t{1} << 40);  // a hole; no machine could read all of it
+  expect(folder / "huge.so", "it is no ELF file");
+  ASSERT_EQ(mkfifo((folder / "pipe.so").c_str(), 0600), 0);
+  expect(folder / "pipe.so", "not a file");
+  expect(library("rows") + std::string("\0.so", 4), "rows.so\\0.so has a zero byte");
   expect(changed("aarch64.so", 18, {'\xb7', 0}), "is for aarch64, this process is x86-64");
   expect(changed("object.so", 16, {1, 0}), "an object file");
   expect(changed("wild_headers.so", 32, {'\xff', '\xff', '\xff', '\xff', '\xff', '\xff', '\xff', '\x7f'}), "damaged");
@@ -249,6 +267,8 @@ TEST_F(Module, what_keeps_a_library_from_loading) {
   expect(library("constructor_throws"), "a constructor threw: not today");
   expect(library("constructor_throws"), "std::logic_error");
   expect(library("no_initialization"), "no vm_initialization");
+  rows[std::string("make_int\0", 9)];
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("no function 'make_int\\x00'"), std::string::npos);
   rows["not_there"];
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("no function 'not_there'"), std::string::npos);
   s.load_vm_module(library("version_1"))["no_function"];

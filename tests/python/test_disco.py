@@ -95,6 +95,12 @@ def test_init(two, ccl):
     assert two.ccl == ccl
 
 
+def test_the_ccl_that_is_compiled_in(two):
+    ccl = tutti.get_global_func("runtime.disco.compiled_ccl")()
+    with_ccl(two, ccl).sync_all()
+    assert two.ccl == two.get_global_func("runtime.disco.compiled_ccl")().debug_get_from_remote(0) == ccl == "mpi"
+
+
 @needs_two
 @ccls
 def test_allreduce(two, ccl):

@@ -1,4 +1,5 @@
 import os
+import re
 
 import numpy as np
 import pytest
@@ -67,9 +68,10 @@ def test_an_error_of_tutti_can_be_caught(session):
 
 
 def test_missing_functions_and_modules(session):
-    session.get_global_func("no.such.function")
-    with pytest.raises(tutti.RemoteError, match="no.such.function"):
-        session.sync_all()
+    for name in ("no.such.function", "test.ad"):  # without and with near names
+        session.get_global_func(name)
+        with pytest.raises(tutti.RemoteError, match=f"no function '{name}'.*session.define.*import_python_module.*register_global_func"):
+            session.sync_all()
     session.import_python_module("no_such_module")
     with pytest.raises(tutti.RemoteError, match="ModuleNotFoundError"):
         session.sync_all()
@@ -91,11 +93,26 @@ def test_notes_groups_and_odd_messages(session):
             error = ValueError("a")
             error.add_note("look here")
             raise error
+        if how == "odd notes":
+            class Odd:
+                def __str__(self):
+                    raise RuntimeError("no text")
+
+            error = ValueError("kept")
+            error.__notes__ = [3, Odd(), "look here"]
+            raise error
+        if how == "one note":
+            error = ValueError("kept")
+            error.__notes__ = 7
+            raise error
+        if how == "nul":
+            raise ValueError("before\0after")
         if how == "group":
             raise ExceptionGroup("both", [ValueError("first"), TypeError("second")])
         raise ValueError("a surrogate \ud800")
 
-    for how, said in (("note", "look here"), ("group", "TypeError: second"), ("text", "a surrogate .ud800")):
+    for how, said in (("note", "look here"), ("odd notes", "kept(.|\n)*\n3\n<note: str.. of Odd failed>\nlook here"), ("one note", "kept(.|\n)*\n7"),
+                      ("nul", r"before\\0after"), ("group", "TypeError: second"), ("text", "a surrogate .ud800")):
         fail(how)
         with pytest.raises(tutti.RemoteError, match=said) as caught:
             session.sync_all()
@@ -113,8 +130,9 @@ def test_odd_objects(session, recwarn):
     session.sync_all()
     del made
     session.get_global_func("test.fail_silently")()
-    with pytest.raises(tutti.RemoteError, match="SilentError"):
+    with pytest.raises(tutti.RemoteError, match="SilentError") as caught:
         session.sync_all()
+    assert "in fail_silently" in caught.value.failures[0].traceback
 
 
 def test_wrong_arguments_of_a_function(session):
@@ -125,8 +143,10 @@ def test_wrong_arguments_of_a_function(session):
 
 def test_time_limit(session):
     session.get_global_func("test.pause")(1.0)
-    with pytest.raises(TimeoutError, match="test.pause"):
+    with pytest.raises(TimeoutError) as caught:
         session.sync_all(timeout=0.1)
+    said = str(caught.value)
+    assert said.count("computes test.pause") == len(re.findall(r"at \S*/functions\.py:\d+ in pause;", said)) == WORKERS, said
     session.sync_all()  # waits again
     assert session.get_global_func("test.add")(1, 1).debug_get_from_remote(0) == 2
 

@@ -3,6 +3,8 @@ import os
 import numpy as np
 import pytest
 
+import tutti
+
 LIBRARY = os.path.join(os.environ["TUTTI_TEST_MODULES"], "%s.so")
 
 
@@ -12,6 +14,8 @@ def test_functions_of_a_library(session):
     assert module.functions() == sorted(module.functions()) and "echo" in module.functions()
     assert module._ipython_key_completions_() == module.functions()
     assert session.load_vm_module(LIBRARY % "stateful")._ipython_key_completions_() == []
+    assert tutti.DModule(module, session)["echo"](3).debug_get_from_remote(0) == 3
+    assert not callable(module)
     echo = module["echo"]
     for value in (1, 2.5, "text", b"bytes", None):
         assert echo(value).debug_get_from_remote(session.num_workers - 1) == value

@@ -12,6 +12,9 @@ from tutti import disco
 def test_names_of_disco():
     assert disco.ThreadedSession is tutti.ThreadedSession and issubclass(disco.ProcessSession, disco.Session)
     assert issubclass(disco.DPackedFunc, disco.DRef) and issubclass(disco.DModule, disco.DRef)
+    assert [action.name for action in disco.DiscoAction] == ["kShutDown", "kKillReg", "kGetGlobalFunc", "kCallPacked", "kSyncWorker", "kCopyFromWorker0",
+                                                             "kCopyToWorker0", "kDebugGetFromRemote", "kDebugSetRegister"]
+    assert list(disco.DiscoAction) == list(range(9)) and issubclass(disco.DiscoAction, int)
 
 
 def test_what_things_say(session):
@@ -43,6 +46,13 @@ def test_handles_are_plain_objects(session):
         assert session.empty(array, "float32").debug_get_from_remote(0).shape == (2, 3)
     with pytest.raises(ValueError, match="surrogates"):
         echo("\ud800")
+    with tutti.ThreadedSession(1) as other, pytest.raises(tutti.UsageError, match="session of the DRef"):
+        tutti.DPackedFunc(echo, other)
+    with pytest.raises(tutti.UsageError, match="session of the DRef"):
+        tutti.DModule(echo, 3)
+    assert isinstance(echo.reg_id, int) and echo.reg_id != session.empty((1,), "int8").reg_id
+    with pytest.raises(AttributeError):
+        echo.reg_id = 3
     many = session.get_global_func("test.count_arguments")
     assert [many(*range(n)).debug_get_from_remote(0) for n in (0, 4, 5, 40)] == [0, 4, 5, 40]
 
@@ -97,6 +107,9 @@ def test_collectives(session):
     assert session.allgather(x, gathered).debug_get_from_remote(n - 1).numpy()[:, 0].tolist() == list(range(n))
     parts = session.scatter(np.arange(2.0 * n).reshape(n, 2))
     assert [parts.debug_get_from_remote(w).numpy().tolist() for w in range(n)] == [[2.0 * w, 2.0 * w + 1] for w in range(n)]
+    array = np.ones((n, 2))
+    assert session.scatter(array, parts) is parts and session.broadcast(array[0], parts) is parts and session.copy_to_worker_0(array[0], parts) is parts
+    session.scatter(np.arange(2.0 * n).reshape(n, 2), dst=parts)
     with pytest.raises(ValueError, match="shape"):
         session.scatter(np.ones((n + 1, 2)))
     whole = session.empty((n, 2), "float64", worker0_only=True)
@@ -148,9 +161,14 @@ def test_sessions_follow_each_other():
 def test_use_after_the_end():
     s = make_session()
     made = s.empty((1,), "float32")
+    size = s.get_global_func("runtime.disco.world_size")
     s.shutdown()
     with pytest.raises(tutti.UsageError):
         made.debug_get_from_remote(0)
+    with pytest.raises(tutti.UsageError, match="shut down"):
+        s.call_packed(size)
+    with tutti.ThreadedSession(1) as other, pytest.raises(tutti.UsageError, match="shut down"):
+        s.call_packed(other.get_global_func("runtime.disco.world_size"))
     del s, made
 
 
@@ -159,6 +177,8 @@ def test_foreign_references(session):
         made = other.empty((1,), "float32")
         with pytest.raises(tutti.UsageError, match="another session"):
             session.get_global_func("test.identity")(made)
+        with pytest.raises(tutti.UsageError, match="func.*another session"):
+            session.call_packed(other.get_global_func("runtime.disco.world_size"))
 
 
 def test_bad_arguments(session):
@@ -168,8 +188,18 @@ def test_bad_arguments(session):
         tutti.ThreadedSession(4, 3)
     with pytest.raises(TypeError):
         session.allreduce(1, 2)
+    for shape in ((-1,), (2**62, 3)):
+        with pytest.raises(tutti.UsageError, match="shape|tensor"):
+            session.empty(shape, "float32")
     with pytest.raises(ValueError, match="DRef"):
         session.broadcast(np.ones(1), dst=3)
+    for take in (session.broadcast, session.scatter, session.copy_to_worker_0):
+        with pytest.raises(tutti.UsageError, match="expected a host array, got a DRef; broadcast_from_worker0"):
+            take(session.empty((1,), "float32"))
+    for ids in (("a",), ([0, "a"],), ("a", "b"), (1.5,)):
+        with pytest.raises(tutti.UsageError, match="init_ccl: device_ids: expected"):
+            session.init_ccl("mpi", *ids)
+    session.init_ccl("mpi", list(range(WORKERS)))
     with pytest.raises(ValueError, match="ranks|launch|job"):
         tutti.SocketSession(7, 3, 1, "localhost", 0)
 

@@ -66,6 +66,12 @@ def test_strided_arrays_are_copied(session):
     assert np.array_equal(session.copy_to_worker_0(array[::-1]).debug_get_from_remote(0).numpy(), array[::-1])
 
 
+def test_strided_arrays_to_write_into_are_refused(session):
+    remote = session.copy_to_worker_0(np.ones((2, 2), "float32"))
+    with pytest.raises(tutti.UsageError, match="numpy.ascontiguousarray"):
+        session.copy_from_worker_0(np.zeros((2, 4), "float32")[:, ::2], remote)
+
+
 def test_arrays_that_are_not_to_be_written_are_copied(session):
     read_only = np.frombuffer(b"\x01\x02\x03", "uint8")
     made = session.get_global_func("test.identity")(read_only)

@@ -28,7 +28,7 @@ TEST(Discover, finds_gpus_and_the_numa_node_they_are_on) {
   ASSERT_EQ(node.nics.size(), 4U);
   EXPECT_EQ(node.nics[1].name, "mlx5_1");
   ASSERT_EQ(node.numa.size(), 8U);
-  EXPECT_EQ(node.numa[0].latency, (std::vector{10, 12, 12, 12, 32, 32, 32, 32}));
+  EXPECT_EQ(node.gpus[0].distances, (std::vector{12, 12, 12, 11, 32, 32, 32, 32}));
   EXPECT_EQ(node.cores.size(), 128U);
   EXPECT_EQ(to_string(node.cores[0].cpus), "0,128");
 }
@@ -63,6 +63,21 @@ TEST(Discover, parts_that_hwloc_leaves_at_the_bridge_are_of_the_gpu_before_them)
   }
 }
 
+TEST(Discover, finds_network_cards_by_their_pci_class_and_id) {  // sites name interfaces as they like
+  MadeMachine machine{.name = "slingshot", .packages = 4, .cores_per_numa = 4};
+  const std::string cassini = "0200 [17db:0501] [17db:0000] 00", ethernet = "0200 [8086:1533] [8086:1533] 00";
+  const std::string mellanox = "0207 [15b3:101b] [15b3:0007] 00", omni_path = "0208 [8086:24f0] [8086:24f0] 00";
+  for (int n = 0; n < 4; ++n)
+    machine.devices.push_back({n, "000" + std::to_string(n) + ":11:00.0", {"hsi" + std::to_string(n)}, cassini});
+  machine.devices.push_back({0, "0000:21:00.0", {"eth0"}, ethernet});
+  machine.devices.push_back({1, "0000:22:00.0", {"ib0", "mlx5_0"}, mellanox});
+  machine.devices.push_back({2, "0000:23:00.0", {"ib1"}, omni_path});
+  machine.devices.push_back({3, "0000:24:00.0", {}, mellanox});  // a virtual function that no driver has
+  std::vector<std::string> names;
+  for (const Device& nic : parse_topology(to_xml(machine)).nics) names.push_back(nic.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"hsi0", "mlx5_0", "ib1", "hsi1", "hsi2", "hsi3"})) << "by PCI id";
+}
+
 TEST(Discover, leaves_out_memory_without_cpus_and_cpus_that_are_forbidden) {
   EXPECT_EQ(machine("power-smt4").numa.size(), 2U);
   EXPECT_EQ(to_string(machine("power-smt4").cores[1].cpus), "4-7");
@@ -76,9 +91,9 @@ TEST(Discover, tells_kinds_of_cores) {
 
 TEST(Discover, distances_are_latencies_where_they_are_known) {
   const Node node = machine("dgx");
-  EXPECT_EQ(distance(node, node.cores[48], node.gpus[0]), 0);
-  EXPECT_EQ(distance(node, node.cores[0], node.gpus[0]), 12);
-  EXPECT_EQ(distance(node, node.cores[64], node.gpus[0]), 32);
+  EXPECT_EQ(distance(node.cores[48], node.gpus[0]), 0);
+  EXPECT_EQ(distance(node.cores[0], node.gpus[0]), 12);
+  EXPECT_EQ(distance(node.cores[64], node.gpus[0]), 32);
 }
 
 TEST(Discover, this_machine) {

@@ -38,6 +38,13 @@ class Writer {
   void out(fmt::format_string<Args...> format, Args&&... args) {
     text_ += fmt::format(format, std::forward<Args>(args)...) + '\n';
   }
+  static int type_of(const std::string& os_device) {
+    constexpr int kGpu = 1, kNetwork = 2, kOpenFabrics = 3, kCoProcessor = 5;
+    for (const auto& [begin, type] :
+         {std::pair("mlx", kOpenFabrics), {"cuda", kCoProcessor}, {"hs", kNetwork}, {"ib", kNetwork}, {"eth", kNetwork}})
+      if (os_device.starts_with(begin)) return type;
+    return kGpu;
+  }
   static std::string mask(const std::set<int>& bits) {
     if (bits.empty()) return "0x0";
     std::string text;
@@ -88,8 +95,7 @@ class Writer {
       out("<object type=\"Bridge\" gp_index=\"{}\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"{}:[{}-{}]\">", ++id_, domain, bus, bus);
       out("<object type=\"PCIDev\" gp_index=\"{}\" pci_busid=\"{}\" pci_type=\"{}\" pci_link_speed=\"0.000000\">", ++id_, device.pci, device.pci_type);
       for (const std::string& name : device.os_devices) {
-        const int type = name.starts_with("mlx") ? 3 : name.starts_with("cuda") ? 5 : 1;
-        out("<object type=\"OSDev\" gp_index=\"{}\" name=\"{}\" osdev_type=\"{}\"/>", ++id_, name, type);
+        out("<object type=\"OSDev\" gp_index=\"{}\" name=\"{}\" osdev_type=\"{}\"/>", ++id_, name, type_of(name));
       }
       out("</object>");
       for (const std::string& name : device.beside) out("<object type=\"OSDev\" gp_index=\"{}\" name=\"{}\" osdev_type=\"1\"/>", ++id_, name);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <hwloc.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -53,7 +54,7 @@ void expect_near(const Node& node, const Placement& p) {
       shared = std::ranges::mismatch(a, b).in1 - a.begin();
     }
     int nearest = INT32_MAX;
-    for (const Core* core : cores_of(node, p)) nearest = std::min(nearest, distance(node, *core, nic));
+    for (const Core* core : cores_of(node, p)) nearest = std::min(nearest, distance(*core, nic));
     return std::pair(-shared, nearest);
   };
   for (const Device& nic : node.nics) EXPECT_LE(price(node.nics[static_cast<size_t>(p.nic)]), price(nic)) << "card " << nic.name << " is nearer than " << p.nic;
@@ -63,7 +64,10 @@ void expect_near(const Node& node, const Placement& p) {
 void expect_even(const Node& node, const std::vector<Placement>& placements) {
   if (std::ranges::any_of(placements, &Placement::shares_cores)) return;
   const size_t n = placements.size();
-  const auto takes = [&](size_t rank, const Core& core) { return placements[rank].gpu < 0 || distance(node, core, node.gpus[static_cast<size_t>(placements[rank].gpu)]) == placements[rank].distance; };
+  const auto takes = [&](size_t rank, const Core& core) {
+    return placements[rank].gpu < 0 ||
+           distance(core, node.gpus[static_cast<size_t>(placements[rank].gpu)]) == placements[rank].distance;
+  };
   for (size_t from = 0; from < n; ++from) {
     std::vector<size_t> reached{from};
     for (size_t i = 0; i < reached.size(); ++i)
@@ -89,7 +93,8 @@ void expect_sound(const Node& node, const std::vector<Placement>& placements) {
     for (const Core& core : node.cores) {
       if (!intersect(core.cpus, p.cpus)) continue;
       EXPECT_EQ(core.cpus & p.cpus, core.cpus) << "a part of a core";
-      EXPECT_EQ(p.gpu < 0 ? 0 : distance(node, core, node.gpus[static_cast<size_t>(p.gpu)]), p.distance) << "cores that are not equally far";
+      EXPECT_EQ(p.gpu < 0 ? 0 : distance(core, node.gpus[static_cast<size_t>(p.gpu)]), p.distance)
+          << "cores that are not equally far";
     }
     taken.insert(p.cpus);
     sum += p.cpus.size();
@@ -110,7 +115,7 @@ int least_total_distance(const Node& node, int ranks) {
   std::map<std::vector<int>, size_t> cores;  // how many of each kind, by their distances
   for (const Core& core : node.cores) {
     std::vector<int> distances;
-    for (const Device& gpu : node.gpus) distances.push_back(distance(node, core, gpu));
+    for (const Device& gpu : node.gpus) distances.push_back(distance(core, gpu));
     ++cores[distances];
   }
   std::vector<int> loads(node.gpus.size());
@@ -146,6 +151,68 @@ std::string in_short(const Node& node, const std::vector<Placement>& placements)
                    p.shares_cores ? " shared" : "");
   }
   return text;
+}
+
+/// A machine as a control group shows it. `is_saved_inside`: as lstopo saves it there, without the cores that are forbidden.
+std::string restricted(const std::string& xml, const IndexSet& cpus, const IndexSet& memory, bool is_saved_inside) {
+  std::string text = xml;
+  for (const bool leaves_out : {false, true}) {
+    hwloc_topology_t topology = nullptr;
+    hwloc_topology_init(&topology);
+    hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
+    hwloc_topology_set_flags(topology, leaves_out ? 0 : HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+    hwloc_topology_set_xmlbuffer(topology, text.c_str(), static_cast<int>(text.size()) + 1);
+    EXPECT_EQ(hwloc_topology_load(topology), 0);
+    hwloc_bitmap_t allowed_cpus = hwloc_bitmap_alloc(), allowed_memory = hwloc_bitmap_alloc();
+    for (const int cpu : cpus) hwloc_bitmap_set(allowed_cpus, static_cast<unsigned>(cpu));
+    for (const int node : memory) hwloc_bitmap_set(allowed_memory, static_cast<unsigned>(node));
+    EXPECT_TRUE(leaves_out || hwloc_topology_allow(topology, allowed_cpus, allowed_memory, HWLOC_ALLOW_FLAG_CUSTOM) == 0);
+    char* written = nullptr;
+    int size = 0;
+    EXPECT_EQ(hwloc_topology_export_xmlbuffer(topology, &written, &size, 0), 0);
+    text = written;
+    hwloc_free_xmlbuffer(topology, written);
+    hwloc_bitmap_free(allowed_cpus);
+    hwloc_bitmap_free(allowed_memory);
+    hwloc_topology_destroy(topology);
+    if (!is_saved_inside) break;
+  }
+  return text;
+}
+
+/// Each NUMA node alone: distances stay those of the whole machine, so one rank gets a GPU that is nearest there.
+void expect_the_same_distances_where_little_is_allowed(const std::string& xml) {
+  const Node whole = parse_topology(xml);
+  IndexSet all_memory;
+  for (const NumaNode& numa : whole.numa) all_memory.insert(numa.os_index);
+  for (size_t n = 0; n < whole.numa.size(); ++n) {
+    std::vector<Core> cores;
+    IndexSet cpus;
+    for (const Core& core : whole.cores)
+      if (core.numa == static_cast<int>(n)) cores.push_back(core), cpus.insert(core.cpus);
+    const IndexSet own_memory{whole.numa[n].os_index};
+    for (const auto& [memory, is_saved_inside] : {std::pair(all_memory, false), {own_memory, false}, {all_memory, true}}) {
+      const char* how = is_saved_inside ? ", saved there" : "";
+      SCOPED_TRACE(fmt::format("CPUs {} and memory {} are allowed{}", to_string(cpus), to_string(memory), how));
+      const Node node = parse_topology(restricted(xml, cpus, memory, is_saved_inside));
+      ASSERT_EQ(node.cores.size(), cores.size());
+      ASSERT_EQ(node.gpus.size(), whole.gpus.size());
+      ASSERT_EQ(node.nics.size(), whole.nics.size());
+      for (size_t c = 0; c < cores.size(); ++c) {
+        ASSERT_EQ(node.cores[c].cpus, cores[c].cpus);
+        for (const auto& [here, there] : {std::pair(&node.gpus, &whole.gpus), {&node.nics, &whole.nics}})
+          for (size_t d = 0; d < here->size(); ++d)
+            ASSERT_EQ(distance(node.cores[c], (*here)[d]), distance(cores[c], (*there)[d])) << (*here)[d].name;
+      }
+      const Placement one = plan(node, 1)[0];
+      expect_sound(node, {one});
+      if (whole.gpus.empty()) continue;
+      int least = INT32_MAX;
+      for (const Core& core : cores)
+        for (const Device& gpu : whole.gpus) least = std::min(least, distance(core, gpu));
+      EXPECT_EQ(one.distance, least);
+    }
+  }
 }
 
 /// Hybrid processors: nobody gets all the fast cores.
@@ -192,6 +259,14 @@ TEST_P(OnMachine, they_are_sound) {
     EXPECT_LE(*std::ranges::max_element(sizes) - *std::ranges::min_element(sizes), node.cores[0].cpus.size());
     if (n <= cores) expect_each_kind_is_shared(node, by_cores);
   }
+}
+
+TEST_P(OnMachine, distances_are_those_of_the_whole_machine) {
+  MadeMachine machine = GetParam();
+  machine.forbidden_cpus.clear();
+  expect_the_same_distances_where_little_is_allowed(to_xml(machine));
+  machine.latencies.clear();
+  expect_the_same_distances_where_little_is_allowed(to_xml(machine));
 }
 
 TEST_P(OnMachine, the_order_of_discovery_does_not_matter) {
@@ -278,6 +353,8 @@ TEST(Plan, is_sound_on_saved_machines) {  // TUTTI_TOPOLOGY_DIR: a folder with r
     if (file.path().extension() != ".xml") continue;
     SCOPED_TRACE(file.path());
     const Node node = read_topology(file.path());
+    std::ifstream in(file.path());
+    expect_the_same_distances_where_little_is_allowed(std::string(std::istreambuf_iterator<char>(in), {}));
     ++machines;
     if (const int told = gpus_in(file.path()); told > 0) {
       EXPECT_EQ(static_cast<int>(node.gpus.size()), told) << "GPUs that drivers know";
@@ -291,6 +368,12 @@ TEST(Plan, is_sound_on_saved_machines) {  // TUTTI_TOPOLOGY_DIR: a folder with r
     }
   }
   EXPECT_GT(machines, 0);
+}
+
+TEST(Plan, memory_that_may_not_be_used_is_not_preferred) {
+  const std::string xml = to_xml(known_machines()[0]);
+  EXPECT_EQ(plan(parse_topology(restricted(xml, {0, 1}, {0, 1}, false)), 1)[0].memory, (std::vector{0}));
+  EXPECT_EQ(plan(parse_topology(restricted(xml, {0, 1}, {1}, false)), 1)[0].memory, (std::vector<int>{}));
 }
 
 TEST(Plan, cores_are_shared_out_evenly_and_from_one_numa_node_each) {

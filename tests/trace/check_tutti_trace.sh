@@ -9,6 +9,10 @@ trap 'rm -rf "$dir"' EXIT
 TUTTI_TRACE=$dir "$ways" drop 2>/dev/null
 "$tutti" trace report "$dir" >"$dir/report"
 grep -q 'first failing command 2: ways.fail on worker 0' "$dir/report"
+if "$tutti" trace report "$dir" >/dev/full 2>/dev/null; then
+  echo 'FAILED: a report that could not be written, exit code 0'
+  exit 1
+fi
 "$tutti" trace timeline "$dir" -o "$dir/x.json"
 grep -q '"traceEvents":\[.*"name":"ways.fail"' "$dir/x.json"
 refused() { # TEXT COMMAND...
@@ -20,6 +24,9 @@ refused() { # TEXT COMMAND...
     exit 1
   fi
 }
+mkfifo "$dir/tutti-a.json" # nobody writes into it
+timeout 20 "$tutti" trace report "$dir" 2>&1 | grep -q 'left out: .*tutti-a.json is no regular file'
+rm "$dir/tutti-a.json"
 mkdir "$dir/empty"
 refused 'holds no traces' "$tutti" trace report "$dir/empty"
 refused 'No such file' "$tutti" trace report "$dir/none"

@@ -23,6 +23,10 @@ const bool registered = [] {
   register_global_func("trace.fails", [](int on) {
     if (worker::id() == on) throw std::runtime_error("told to");
   });
+  register_global_func("trace.fails_first", [](int on) {
+    if (worker::id() == on) throw std::runtime_error("told to");
+    worker::world().barrier();
+  });
   register_global_func("trace.differs", [] {
     const auto mine = Tensor::full<float>({worker::id() == 0 ? 10 : 20}, 1);
     worker::world().allreduce(mine, mine);
@@ -106,6 +110,26 @@ TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
   EXPECT_TRUE(has(trace::timeline(sessions), "trace.differs"));
 }
 
+TEST(TraceFiles, who_waited_for_a_failed_worker_is_not_blamed) {
+  if (workers() < 2) GTEST_SKIP() << "nobody waits";
+  Folder folder;
+  {
+    Session s = make_session();
+    s.get_global_func("trace.fails_first")(1);
+    EXPECT_THROW(s.sync_all(), RemoteError);
+    s.shutdown();
+  }
+  const std::string others = workers() == 2 ? "worker 0" : "workers 0, 2" + (workers() > 3 ? "-" + std::to_string(workers() - 1) : "");
+  const std::string expected = "first failing command 2: trace.fails_first on worker 1, because of which it failed on " + others + "\n";
+  std::string text;
+  for (int tries = 0; tries < 50 && !has(text, expected); ++tries) {  // other nodes write in their own time
+    std::this_thread::sleep_for(100ms);
+    const auto sessions = read(folder);
+    text = sessions.empty() ? "" : trace::report(sessions[0]);
+  }
+  EXPECT_TRUE(has(text, expected)) << text;
+}
+
 TEST(TraceFiles, a_time_out_and_a_signal_are_told) {
   Folder folder;
   Session s = make_session();
@@ -143,6 +167,23 @@ TEST(TraceFiles, the_folder_is_made) {
   ASSERT_EQ(stat((folder.path + "/made").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700U);
   EXPECT_FALSE(std::filesystem::is_empty(folder.path + "/made"));
+}
+
+TEST(TraceFiles, a_relative_folder_stays_where_the_program_was_started) {
+  const auto started_in = std::filesystem::current_path();
+  Folder folder;
+  setenv("TUTTI_TRACE", std::filesystem::relative(folder.path).c_str(), 1);
+  {
+    Session before = make_session();
+    std::filesystem::create_directory(folder.path + "/elsewhere");
+    std::filesystem::current_path(folder.path + "/elsewhere");
+    before.sync_all();
+  }
+  const int of_one = folder.files();
+  EXPECT_GE(of_one, 1);
+  make_session().sync_all();
+  std::filesystem::current_path(started_in);
+  EXPECT_GT(folder.files(), of_one);
 }
 
 TEST(TraceFiles, a_session_that_fails_for_ever_does_not_fill_the_disk) {

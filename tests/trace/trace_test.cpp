@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tutti/error.h"
@@ -49,6 +50,14 @@ TEST(Trace, the_report_tells_what_failed_first) {
   EXPECT_TRUE(has(text, "then command 5: my.g on worker 1\n")) << text;
 }
 
+TEST(Trace, the_report_blames_no_worker_for_the_failure_of_another) {
+  const std::string text = trace::report(merged({file(0, 9, {command(1, 4, "consequence", "my.f"), command(2, 5, "consequence", "my.g")}),
+                                                 file(1, 9, {command(1, 4, "consequence", "my.f")}),
+                                                 file(2, 9, {command(1, 4, "failed", "my.f"), command(2, 5, "skipped", "my.g")})}));
+  EXPECT_TRUE(has(text, "first failing command 4: my.f on worker 2, because of which it failed on workers 0-1\n")) << text;
+  EXPECT_FALSE(has(text, "my.g")) << text;
+}
+
 TEST(Trace, the_report_tells_who_is_behind_and_what_does_not_fit) {
   const std::string text = trace::report(merged({file(0, 3, {command(1, 4, "running", "my.f"), collective(2, 4, "running", "allreduce", 10)}),
                                                  file(1, 3, {command(1, 4, "running", "my.f"), collective(2, 4, "running", "allreduce", 20)}),
@@ -69,6 +78,14 @@ TEST(Trace, members_that_lack_are_named_and_parts_may_differ) {
   EXPECT_TRUE(has(trace::report(s("scatter", 5, 0)), "collective #0 of command 4 lacks members: workers 0-1: scatter float32 root 0; worker 2 not there"))
       << trace::report(s("scatter", 5, 0));
   EXPECT_FALSE(has(trace::report(s("scatter", 5, uint64_t{3} << 56)), "collective #0"));  // a part: its members are its own business
+}
+
+TEST(Trace, names_have_no_control_characters) {
+  Json json = file(0, 3, {command(1, 4, "failed", "my.\x1b[31m\nf\xc3\xa9\xc2\x9b")});
+  json["host"] = "no\rde";
+  const std::string text = trace::report(merged({json}));
+  EXPECT_TRUE(has(text, R"(command 4: my.\x1b[31m\x0af)" "\xc3\xa9" R"(\x9b on worker 0)")) << text;
+  EXPECT_EQ(std::count_if(text.begin(), text.end(), [](unsigned char c) { return c < ' ' && c != '\n'; }), 0) << text;
 }
 
 TEST(Trace, the_timeline_is_a_chrome_trace) {

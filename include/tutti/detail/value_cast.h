@@ -15,7 +15,7 @@
 namespace tutti::detail {
 
 [[noreturn]] TUTTI_API void throw_wrong_type(const char* expected, const Value& got);
-[[noreturn]] TUTTI_API void throw_out_of_range(const char* expected, int64_t got);
+[[noreturn]] TUTTI_API void throw_out_of_range(int64_t least, uint64_t most, int64_t got);
 
 template <class T>
 constexpr bool is_shared_ptr = false;
@@ -80,7 +80,8 @@ template <class T>
 T Value::as() const {
   if (auto v = detail::try_as<T>(*this)) return *std::move(v);
   if constexpr (std::integral<T> && !std::same_as<T, bool>) {
-    if (auto* v = std::get_if<int64_t>(&data_)) detail::throw_out_of_range(detail::type_name_of<T>(), *v);
+    using Limits = std::numeric_limits<T>;
+    if (auto* v = std::get_if<int64_t>(&data_)) detail::throw_out_of_range(Limits::min(), Limits::max(), *v);
   }
   detail::throw_wrong_type(detail::type_name_of<T>(), *this);
 }

@@ -15,6 +15,8 @@ struct Interpreter {
   void (*let_go)() = nullptr;       ///< a wait begins: worker 0 may need the lock. Called also where the thread does not hold it
   void (*take)() = nullptr;         ///< it has ended; paired with let_go
   void (*interrupted)() = nullptr;  ///< every 50 ms of a wait, without the lock. What it throws ends the call as a TimeoutError would
+  /// For hang reports: a thread that gets this signal appends its stack to this file, as Python's faulthandler does. 0: there is none.
+  int stack_signal = 0, stack_fd = -1;
 };
 TUTTI_API void set_interpreter(const Interpreter& interpreter);
 

@@ -42,9 +42,6 @@ void MpiCommTraits::free(MPI_Comm comm) noexcept {
 void MpiTypeTraits::free(MPI_Datatype type) noexcept {
   if (mpi_usable()) MPI_Type_free(&type);
 }
-void MpiOpTraits::free(MPI_Op op) noexcept {
-  if (mpi_usable()) MPI_Op_free(&op);
-}
 void MpiGroupTraits::free(MPI_Group group) noexcept {
   if (mpi_usable()) MPI_Group_free(&group);
 }

@@ -31,13 +31,6 @@ struct MpiTypeTraits {
 };
 using MpiType = UniqueHandle<MpiTypeTraits>;
 
-struct MpiOpTraits {
-  using Raw = MPI_Op;
-  static Raw null() { return MPI_OP_NULL; }
-  static void free(Raw op) noexcept;
-};
-using MpiOp = UniqueHandle<MpiOpTraits>;
-
 struct MpiGroupTraits {
   using Raw = MPI_Group;
   static Raw null() { return MPI_GROUP_NULL; }

@@ -22,22 +22,40 @@ MPI_Datatype builtin_type(DType dtype) {
   return MPI_DATATYPE_NULL;
 }
 
-constexpr DType kHalfTypes[] = {kFloat16, kBFloat16};
-
-template <int kType, ReduceOp kOp>
-void reduce_half(void* in, void* inout, int* count, MPI_Datatype*) {
+template <DType kDType, ReduceOp kOp>
+void reduce_own(void* in, void* inout, int* count, MPI_Datatype*) {
   char* const dst[] = {static_cast<char*>(inout)};
   const char* const sources[] = {static_cast<const char*>(in), dst[0]};
-  reduce(kOp, kHalfTypes[kType], sources, dst, *count);
+  reduce(kOp, kDType, sources, dst, *count);
 }
 
-template <int kType>
-MPI_User_function* half_function(ReduceOp op) {
+/// Made at its first use, for the life of the process: to make one takes longer than a small reduction.
+template <DType kDType, ReduceOp kOp>
+MPI_Op own_op() {
+  static const MPI_Op op = [] {
+    MPI_Op made = MPI_OP_NULL;
+    check_mpi(MPI_Op_create(reduce_own<kDType, kOp>, 1, &made), "MPI_Op_create");
+    return made;
+  }();
+  return op;
+}
+
+template <DType kDType>
+MPI_Op own_op(ReduceOp op) {
   switch (op) {
-    case ReduceOp::kProd: return reduce_half<kType, ReduceOp::kProd>;
-    case ReduceOp::kMin: return reduce_half<kType, ReduceOp::kMin>;
-    case ReduceOp::kMax: return reduce_half<kType, ReduceOp::kMax>;
-    default: return reduce_half<kType, ReduceOp::kSum>;
+    case ReduceOp::kProd: return own_op<kDType, ReduceOp::kProd>();
+    case ReduceOp::kMin: return own_op<kDType, ReduceOp::kMin>();
+    case ReduceOp::kMax: return own_op<kDType, ReduceOp::kMax>();
+    default: return own_op<kDType, ReduceOp::kSum>();
+  }
+}
+
+MPI_Op builtin_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kProd: return MPI_PROD;
+    case ReduceOp::kMin: return MPI_MIN;
+    case ReduceOp::kMax: return MPI_MAX;
+    default: return MPI_SUM;
   }
 }
 
@@ -51,19 +69,13 @@ MpiElement::MpiElement(DType dtype) : dtype_(dtype), type_(builtin_type(dtype)) 
   check_mpi(MPI_Type_commit(&type), "MPI_Type_commit");
 }
 
-MPI_Op MpiElement::op(ReduceOp op) {
-  if (dtype_ == kFloat16 || dtype_ == kBFloat16) {
-    MPI_Op made = MPI_OP_NULL;
-    check_mpi(MPI_Op_create(dtype_ == kFloat16 ? half_function<0>(op) : half_function<1>(op), 1, &made), "MPI_Op_create");
-    own_op_.reset(made);
-    return made;
-  }
-  switch (op) {
-    case ReduceOp::kProd: return MPI_PROD;
-    case ReduceOp::kMin: return MPI_MIN;
-    case ReduceOp::kMax: return MPI_MAX;
-    default: return MPI_SUM;
-  }
+MPI_Op MpiElement::op(ReduceOp op) const {
+  if (dtype_ == kFloat16) return own_op<kFloat16>(op);
+  if (dtype_ == kBFloat16) return own_op<kBFloat16>(op);
+  if (op != ReduceOp::kMin && op != ReduceOp::kMax) return builtin_op(op);
+  if (dtype_ == kFloat32) return own_op<kFloat32>(op);
+  if (dtype_ == kFloat64) return own_op<kFloat64>(op);
+  return builtin_op(op);
 }
 
 }  // namespace tutti

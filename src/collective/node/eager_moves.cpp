@@ -20,8 +20,8 @@ void reduce_at(Buffer dst, ReduceOp op, int64_t first, const std::vector<Arrival
   reduce(op, dst.dtype, sources, to, dst.count);
 }
 
-void copy(Buffer dst, int64_t to, const Arrival& from, int64_t first, int64_t count) {
-  tutti::copy(dst.at(to), data_of(from) + first * dst.dtype.size_bytes(), count * dst.dtype.size_bytes());
+void copy_part(Buffer dst, int64_t to, const Arrival& from, int64_t first, int64_t count) {
+  copy(dst.at(to), data_of(from) + first * dst.dtype.size_bytes(), count * dst.dtype.size_bytes());
 }
 
 }  // namespace
@@ -51,16 +51,16 @@ void eager_reduce_scatter(Buffer dst, ReduceOp op, int rank, const std::vector<A
 
 void eager_allgather(Buffer dst, const std::vector<Arrival>& members) {
   const int64_t part = dst.count / std::ssize(members);
-  for (int64_t r = 0; r < std::ssize(members); ++r) copy(dst, r * part, members[static_cast<size_t>(r)], 0, part);
+  for (int64_t r = 0; r < std::ssize(members); ++r) copy_part(dst, r * part, members[static_cast<size_t>(r)], 0, part);
 }
 
 void eager_all_to_all(Buffer dst, int rank, const std::vector<Arrival>& members) {
   const int64_t part = dst.count / std::ssize(members);
-  for (int64_t r = 0; r < std::ssize(members); ++r) copy(dst, r * part, members[static_cast<size_t>(r)], rank * part, part);
+  for (int64_t r = 0; r < std::ssize(members); ++r) copy_part(dst, r * part, members[static_cast<size_t>(r)], rank * part, part);
 }
 
-void eager_scatter(Buffer dst, int rank, const Arrival& from) { copy(dst, 0, from, rank * dst.count, dst.count); }
+void eager_scatter(Buffer dst, int rank, const Arrival& from) { copy_part(dst, 0, from, rank * dst.count, dst.count); }
 
-void eager_copy(Buffer dst, const Arrival& from) { copy(dst, 0, from, 0, dst.count); }
+void eager_copy(Buffer dst, const Arrival& from) { copy_part(dst, 0, from, 0, dst.count); }
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 #include "collective/mpi/mpi_handles.h"
 #include "control/failures.h"
 #include "control/mpi/mpi_job.h"
+#include "control/source_line.h"
 
 namespace tutti {
 namespace {
@@ -121,7 +122,7 @@ void Leader::handle(int from, std::span<const std::byte> message) {
   switch (kind) {
     case Kind::kCommands:
       for (const Child& child : children_) send(child.rank, Kind::kCommands, body);
-      backlog_.insert(backlog_.end(), body.begin(), body.end());
+      backlog_.emplace_back(body.begin(), body.end());
       return;
     case Kind::kReply:
       if (!is_root_) return send(parent_, Kind::kReply, body);
@@ -155,7 +156,8 @@ void Leader::handle(int from, std::span<const std::byte> message) {
       Writer answer;
       answer.put(in.get<uint64_t>());
       answer.put(static_cast<int32_t>(node_));
-      const auto states = look_at(segment_);
+      auto states = look_at(segment_);
+      if (in.get<uint8_t>() != 0) add_source_lines(states, segment_);
       answer.put(static_cast<uint64_t>(states.size()));
       for (const auto& state : states) encode(answer, state);
       return to_root(Kind::kState, answer);
@@ -189,16 +191,11 @@ void Leader::handle(int from, std::span<const std::byte> message) {
 
 /// Replies come as pieces of each worker's stream, so that one of any size passes.
 void Leader::take_reply(int32_t worker, std::span<const std::byte> piece) {
-  auto read = [&](std::span<std::byte> to) {
-    const size_t n = std::min(to.size(), piece.size());
-    std::copy_n(piece.begin(), n, to.begin());
-    piece = piece.subspan(n);
-    return n;
-  };
-  while (auto frame = frames_[worker].poll(read)) {
-    std::lock_guard lock(mutex_);
-    inbox_.push_back(std::move(*frame));
-  }
+  while (!piece.empty())
+    if (auto frame = frames_[worker].poll(piece)) {
+      std::lock_guard lock(mutex_);
+      inbox_.push_back(std::move(*frame));
+    }
   segment_.header().controller.ring();
 }
 
@@ -221,10 +218,12 @@ bool Leader::forward_commands() {
     for (const Child& child : children_) send(child.rank, Kind::kCommands, bytes);
     return true;
   }
-  while (!backlog_.empty() && ring_.space(1) > 0) {
-    const std::vector<std::byte> piece(backlog_.begin(), backlog_.begin() + std::min<ptrdiff_t>(std::ssize(backlog_), ptrdiff_t{64} * 1024));
-    const size_t taken = ring_.write_some(piece);
-    backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<ptrdiff_t>(taken));
+  while (!backlog_.empty()) {
+    const auto rest = std::span(backlog_.front()).subspan(backlog_taken_);
+    const size_t taken = ring_.write_some(rest);
+    if (taken == 0) break;
+    backlog_taken_ += taken;
+    if (taken == rest.size()) backlog_.pop_front(), backlog_taken_ = 0;
     segment_.header().commands.ring();
     worked = true;
   }
@@ -236,11 +235,12 @@ bool Leader::forward_replies() {
   for (size_t i = 0; i < replies_.size(); ++i) {
     if (!replies_[i].readable()) continue;
     if (sending_.size() > kMostSending) break;  // a slow link: the worker waits for space
-    std::vector<std::byte> piece(Segment::kReplyBytes);
-    piece.resize(replies_[i].read_some(piece));
+    const auto piece = replies_[i].peek();
     Writer body;
     body.put(segment_.workers()[i]);
     body.raw(piece.data(), piece.size());
+    replies_[i].consume(piece.size());
+    replies_[i].tell();
     send(parent_, Kind::kReply, body.bytes());
     segment_.slot(segment_.workers()[i]).reply_space.ring();
     worked = true;

@@ -45,7 +45,7 @@ class Leader {
   std::optional<std::vector<std::byte>> pop_reply();
   bool has_reply();
   uint64_t finished_below() const { return finished_below_.load(std::memory_order_seq_cst); }
-  std::vector<WorkerState> look_below(Clock::time_point deadline);  ///< any thread: what the other nodes' workers do
+  std::vector<WorkerState> look_below(Clock::time_point deadline, bool with_lines);  ///< any thread: what the other nodes' workers do
   void dump_below(const TraceDump& dump);  ///< any thread: the other nodes write their traces
 
  protected:
@@ -115,7 +115,8 @@ class Leader {
   std::vector<RingReader> replies_;
   std::map<int32_t, FrameReader> frames_;  // root: by worker of another node
   std::vector<uint64_t> arrival_versions_;
-  std::deque<std::byte> backlog_;  // commands that the node's ring has no space for yet
+  std::deque<std::vector<std::byte>> backlog_;  // pieces of commands that the node's ring has no space for yet
+  size_t backlog_taken_ = 0;                    // of the first
   std::list<Sending> sending_;
   std::list<Receiving> receiving_;
   std::set<Watch> watches_;
@@ -133,6 +134,7 @@ class Leader {
   std::vector<std::byte> outgoing_;
   std::deque<std::vector<std::byte>> inbox_;
   uint64_t looks_ = 0;                        // asked for so far
+  bool look_has_lines_ = false;               // the last
   std::vector<TraceDump> dumps_;              // to pass on
   uint64_t looks_passed_on_ = 0;              // by step()
   std::map<int, std::vector<WorkerState>> states_;  // answers to the last, by node

@@ -8,7 +8,7 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kSuspect = 500ms;  // a wait of this length may be a deadlock
+constexpr auto kSuspectAcross = 500ms;  // a wait of this length may be a deadlock
 
 }  // namespace
 
@@ -17,10 +17,11 @@ bool Leader::look_for_deadlocks() {
   if (!is_root_) return false;
   const auto now = now_();
   if (!look_.under_way) {
-    if (now - look_.begun < kSuspect || !verdicts_->anyone_waits_since(now - kSuspect)) return false;
+    if (now - look_.begun < kSuspectAcross || !verdicts_->anyone_waits_since(now - kSuspectAcross)) return false;
     look_ = {.number = (look_.number | kOwnLook) + 1, .under_way = true, .begun = now, .states = {}, .found = std::move(look_.found)};
     Writer body;
     body.put(look_.number);
+    body.put(uint8_t{0});
     send(0, Kind::kLook, body.bytes());
     return true;
   }
@@ -44,13 +45,16 @@ bool Leader::look_for_deadlocks() {
 bool Leader::pass_on_looks() {
   if (!is_root_) return false;
   uint64_t looks = 0;
+  bool with_lines = false;
   {
     std::lock_guard lock(mutex_);
     looks = looks_;
+    with_lines = look_has_lines_;
   }
   if (looks == std::exchange(looks_passed_on_, looks)) return false;
   Writer body;
   body.put(looks);
+  body.put(static_cast<uint8_t>(with_lines));
   send(0, Kind::kLook, body.bytes());
   return true;
 }
@@ -63,11 +67,12 @@ void Leader::dump_below(const TraceDump& dump) {
   segment_.header().controller.ring();
 }
 
-std::vector<WorkerState> Leader::look_below(Clock::time_point deadline) {
+std::vector<WorkerState> Leader::look_below(Clock::time_point deadline, bool with_lines) {
   const auto others = static_cast<size_t>(segment_.layout().num_nodes() - 1);
   {
     std::lock_guard lock(mutex_);
     ++looks_;
+    look_has_lines_ = with_lines;
     states_.clear();
   }
   segment_.header().controller.ring();

@@ -30,21 +30,28 @@ void LeaderThread::check() const {
 
 bool LeaderThread::done() { return abandoned_.load() || (stop_seq_.load() != UINT64_MAX && has_passed_on(stop_seq_.load())); }
 
+void LeaderThread::stay_awake() {
+  last_work_.store(Clock::now().time_since_epoch().count());
+  segment().header().controller.ring();
+}
+
 void LeaderThread::run() try {
-  auto last_work = Clock::now();
+  const auto work = [&] { last_work_.store(Clock::now().time_since_epoch().count()); };
+  const auto idle = [&] { return Clock::now().time_since_epoch() - Clock::duration(last_work_.load()); };
+  work();
   while (!done()) {
     if (!abandoned_.load()) segment().check_not_abandoned();
     if (step()) {
-      last_work = Clock::now();
-    } else if (Clock::now() - last_work < kAwake) {
+      work();
+    } else if (idle() < kAwake) {
       yield_cpu();
     } else {
       Doorbell& bell = segment().header().controller;
       const uint32_t seen = bell.value.load(std::memory_order_acquire);
       bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
       const bool worked = step();  // what came before we counted as a sleeper
-      if (worked) last_work = Clock::now();
-      else bell.sleep(seen, Clock::now() - last_work < kIdle ? kNap : kLongNap);
+      if (worked) work();
+      else bell.sleep(seen, idle() < kIdle ? kNap : kLongNap);
       bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     }
   }

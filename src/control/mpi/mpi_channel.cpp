@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "control/exit_codes.h"
+#include "control/mpi/long_messages.h"
 #include "control/worker.h"
 
 namespace tutti {
 
-MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)) {
+MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)), data_(job.data()) {
   if (layout().num_nodes() > 1) leader_ = std::make_unique<LeaderThread>(segment(), 0, job.control(), job.mail());
   try {
     watch_.emplace(segment(), 0);
@@ -39,6 +40,14 @@ std::optional<std::vector<std::byte>> MpiChannel::try_receive() {
   return leader_ ? leader_->pop_reply() : std::nullopt;
 }
 
+void MpiChannel::receive_far(int worker, void* data, size_t size_bytes, const std::function<void()>& relax) {
+  receive_long(data_, worker, data, size_bytes, relax);  // after its answer: no other comes
+}
+void MpiChannel::send_far(int worker, const void* data, size_t size_bytes, const std::function<void()>& relax) {
+  send_long(data_, worker, data, size_bytes, relax);
+  if (leader_) leader_->stay_awake();  // the acknowledgement comes at once
+}
+
 uint64_t MpiChannel::finished() {
   const uint64_t here = SegmentChannel::finished();
   return leader_ ? std::min(here, leader_->finished_below()) : here;
@@ -49,10 +58,10 @@ void MpiChannel::check_alive() {
   if (leader_) leader_->check();
 }
 
-std::vector<WorkerState> MpiChannel::look(Clock::time_point deadline) {
-  auto states = SegmentChannel::look(deadline);
+std::vector<WorkerState> MpiChannel::look(Clock::time_point deadline, bool with_lines) {
+  auto states = SegmentChannel::look(deadline, with_lines);
   if (leader_)
-    for (auto& state : leader_->look_below(deadline)) states.push_back(std::move(state));
+    for (auto& state : leader_->look_below(deadline, with_lines)) states.push_back(std::move(state));
   return states;
 }
 

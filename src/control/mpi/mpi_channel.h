@@ -20,12 +20,15 @@ class MpiChannel final : public SegmentChannel {
   std::optional<std::vector<std::byte>> try_receive() override;
   uint64_t finished() override;
   void check_alive() override;
-  std::vector<WorkerState> look(Clock::time_point deadline) override;
+  std::vector<WorkerState> look(Clock::time_point deadline, bool with_lines) override;
   void dump(const TraceDump& dump) override;
   void close() noexcept override;
   void give_up(std::string_view why) noexcept override;
 
  private:
+  void receive_far(int worker, void* data, size_t size_bytes, const std::function<void()>& relax) override;
+  void send_far(int worker, const void* data, size_t size_bytes, const std::function<void()>& relax) override;
+  void* data_;
   std::unique_ptr<LeaderThread> leader_;  // when there are other nodes
   std::optional<PeerWatch> watch_;
 };

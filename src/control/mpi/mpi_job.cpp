@@ -21,6 +21,7 @@
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "core/traceback.h"
 
 namespace tutti {
 namespace {
@@ -112,13 +113,21 @@ bool MpiJob::launched() {
   return false;
 }
 
+/// Open MPI 5's TCP says "Unable to find reachable pairing" of ranks that have loopback only, though none needs TCP on one host.
+static void keep_tcp_quiet() {
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5
+  if (const auto all = env_string("OMPI_COMM_WORLD_SIZE"); all && all == env_string("OMPI_COMM_WORLD_LOCAL_SIZE"))
+    setenv("OMPI_MCA_reachable", "weighted", 0);
+#endif
+}
+
 bool MpiJob::initialise(int* argc, char*** argv) {
   int initialised = 0, finalised = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialised);
   MPI_Finalized(&finalised);
   if (finalised) throw UsageError("MPI has been finalised; what needs its ranks comes before MPI_Finalize");
   if (initialised) MPI_Query_thread(&provided);
-  else check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  else keep_tcp_quiet(), check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE)
     throw UsageError(fmt::format("MPI gave thread level {}, tutti needs MPI_THREAD_MULTIPLE ({}): {}", provided,
                                  static_cast<int>(MPI_THREAD_MULTIPLE),
@@ -292,6 +301,9 @@ void MpiJob::serve_session(const Layout& layout) {
     const PeerWatch watch(*segment, rank_);
     send(control_.get(), 0, Tag::kReady, {});
     worker.serve();
+  } catch (const ThreadEnds&) {
+    end_if_abandoned(*segment);
+    throw;
   } catch (...) {
     if (leader) leader->stop_now();
     throw;

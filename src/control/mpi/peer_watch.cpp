@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,8 +11,10 @@
 
 #include "control/exit_codes.h"
 #include "control/mpi/mpi_job.h"
+#include "control/worker_state.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "core/process.h"
 
 namespace tutti {
 namespace {
@@ -53,7 +54,7 @@ void PeerWatch::watch() {
       const auto pid = segment_.pid_here(peer);
       if (!pid) return false;
       if (*pid == 0) return true;  // can't be watched
-      Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
+      Fd fd = open_pidfd(*pid);
       if (!fd && errno == ESRCH) {
         lose(peer);
       } else if (!fd) {
@@ -85,7 +86,9 @@ void PeerWatch::lose(int peer) {
   WorkerSlot& slot = segment_.slot(peer);
   if (slot.has_left.load() || stopped_within(kLaunchers)) return;
   const bool is_known = segment_.abandoned();
-  const std::string why = is_known ? segment_.header().why : fmt::format("worker {} (pid {} on {}) has ended in the middle of the session", peer, slot.pid.load(), host_name());
+  const std::string why = is_known ? segment_.header().why
+                                   : fmt::format("worker {} (pid {} on {}) has ended in the middle of the session, {}", peer,
+                                                 slot.pid.load(), host_name(), last_seen(segment_, peer));
   segment_.abandon(why);
   if (!is_known && stopped_within(kTheirOwn)) return;
   fmt::print(stderr, "[rank {} {}] {}\n", worker_, host_name(), why);

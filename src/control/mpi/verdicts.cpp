@@ -6,7 +6,7 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kStragglers = 200ms;  // as on a node
+constexpr auto kStragglersAcross = 200ms;  // as on a node
 constexpr auto kPatience = 1ms;      // before missing members are watched
 constexpr size_t kKept = 4096;       // departures that are remembered
 
@@ -49,7 +49,7 @@ std::vector<Verdicts::Fallen> Verdicts::fall(Clock::time_point now) {
     if (!w.waits) continue;
     std::vector<Arrival> members;
     const Arrival mine = w.arrival;
-    Verdict verdict = decide(mine, *this, now - w.since < kStragglers, &members);
+    Verdict verdict = decide(mine, *this, now - w.since < kStragglersAcross, &members);
     if (verdict.kind == Verdict::Kind::kPending) {
       // a mismatch that waits for stragglers must be looked at again without news
       if (decide(mine, *this, false, nullptr).kind != Verdict::Kind::kPending) mismatch_pending_ = true;

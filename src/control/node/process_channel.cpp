@@ -1,8 +1,6 @@
 #include "control/node/process_channel.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 #include "control/exit_codes.h"
 #include "control/worker.h"
@@ -26,24 +24,23 @@ ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::ch
 }
 
 void ProcessChannel::check_alive() {
+  SegmentChannel::check_alive();  // a worker that gives up says why, and its process may end then
   for (size_t i = 0; i < processes_.size(); ++i)
     if (auto how = how_it_ended(processes_[i].pid)) {
       const pid_t pid = std::exchange(processes_[i].pid, -1);
-      const std::string why = fmt::format("worker {} (pid {} on {}) was lost: {}; the session is over, a new one starts fresh workers",
-                                          i + 1, pid, host_name(), *how);
+      const int worker = static_cast<int>(i + 1);
+      const std::string why =
+          fmt::format("worker {} (pid {} on {}) was lost: {} {}; the session is over, a new one starts fresh workers", worker,
+                      pid, host_name(), *how, last_seen(segment(), worker));
       kill_all(why);
       throw TransportError(why);
     }
-  SegmentChannel::check_alive();
 }
 
 void ProcessChannel::kill_all(std::string_view why) noexcept {
   segment().abandon(why);  // worker 0 may wait inside a collective for one that never comes
-  for (WorkerProcess& process : processes_) {
-    if (process.pid <= 0) continue;
-    ::kill(process.pid, SIGKILL);
-    ::waitpid(process.pid, nullptr, 0);
-  }
+  for (const WorkerProcess& process : processes_)
+    if (process.pid > 0) kill_process(process.pid);
   processes_.clear();
 }
 

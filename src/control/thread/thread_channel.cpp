@@ -16,9 +16,9 @@ ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
   try {
     worker0_ = std::make_unique<Worker0>(segment(), &exchange, nullptr);
     for (int id = 1; id < layout.num_workers; ++id)
-      threads_.emplace_back([this, id] {
+      threads_.emplace_back([this, id, &exchange] {
         try {
-          Worker(segment(), id, nullptr, nullptr).serve();
+          Worker(segment(), id, &exchange, nullptr).serve();
         } catch (const std::exception& error) {  // no memory to set it up
           Worker::give_up(segment(), id, error);
         }

@@ -30,13 +30,22 @@ def _run_script(arguments):
         runpy.run_path(arguments[0], run_name="__main__")
 
 
+def _say(text):
+    """On stderr, if that can be written: closed, it is None, which print() takes for stdout."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+    except OSError:
+        pass
+
+
 def _code_of(stop):
     """What sys.exit(...) means, as the interpreter has it."""
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):
         return stop.code & 0xFF
-    print(stop.code, file=sys.stderr)
+    _say(f"{stop.code}\n")
     return 1
 
 
@@ -50,7 +59,7 @@ def _print_traceback(error):
         return sys.excepthook(type(error), error, error.__traceback__)
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_users(frame)])
-    print("".join(shown.format()), end="", file=sys.stderr)
+    _say("".join(shown.format()))
 
 
 def _controller(run):

@@ -63,6 +63,16 @@ class RemoteError(Error, RuntimeError):
     workers: list = []  #: ids, sorted, each once
 
 
+def _notes_of(exception):
+    """As Python prints them: they may be anything."""
+    notes = getattr(exception, "__notes__", [])
+    for note in notes if isinstance(notes, (list, tuple)) else [notes]:
+        try:
+            yield str(note)
+        except Exception:
+            yield f"<note: str() of {type(note).__name__} failed>"
+
+
 def traceback_of(exception):
     """The lines of a worker's traceback, without the exception itself (but for those of a group), and its notes."""
     frames = traceback.extract_tb(exception.__traceback__)
@@ -72,9 +82,9 @@ def traceback_of(exception):
     cause = exception.__cause__ or (None if exception.__suppress_context__ else exception.__context__)
     if cause is not None:
         text = "".join(traceback.format_exception(cause)) + "which led to\n" + text
-    if isinstance(exception, BaseExceptionGroup):
-        text = "".join(traceback.format_exception(exception, chain=False))
-    return "\n".join([text.rstrip("\n"), *getattr(exception, "__notes__", [])])
+    if isinstance(exception, BaseExceptionGroup):  # with its notes
+        return "".join(traceback.format_exception(exception, chain=False)).rstrip("\n")
+    return "\n".join([text.rstrip("\n"), *_notes_of(exception)])
 
 
 def check_interpreter():
@@ -95,11 +105,6 @@ def why_no_extension(folder, error):
     if not any(sys.implementation.cache_tag.split("-")[-1] in name for name in built):
         return f"tutti was built for another Python ({', '.join(built)}), {this}; Debian's is /usr/bin/python3, others by meson's python_program"
     return f"tutti's extension can't be loaded, {this}: {error}"
-
-
-def log(message):
-    """For where nothing can be raised."""
-    print(f"[tutti] {message}", file=sys.stderr)
 
 
 for _public in [Error, *Error.__subclasses__(), WorkerIndexError, WorkerFailure]:

@@ -24,7 +24,7 @@ class _Prefixed:
     prefix = ""  # of this process; also for threads that a function starts
 
     def __init__(self, stream, worker):
-        stream.reconfigure(line_buffering=True, write_through=False)  # the process ends when its controller does, without a last flush
+        stream.reconfigure(line_buffering=True, write_through=False)
         self._stream, self._worker, self._at_start = stream, worker, True
         self._new_lock()
         os.register_at_fork(after_in_child=self._new_lock)
@@ -53,7 +53,8 @@ class _Prefixed:
 def serve():
     from . import _core
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller, and reaches the whole group
+    signal.signal(signal.SIGINT, lambda number, frame: None)  # Ctrl-C is for the controller. Not SIG_IGN, which programs that a worker starts inherit
+    os.putenv("TUTTI_WORKER_SOCKET", os.environ.pop("TUTTI_WORKER_SOCKET"))  # for _run, which unsets it; os.environ is for the worker's children
     if sys.stdout is not None:
         sys.stdout = _Prefixed(sys.stdout, _core.worker)
     if sys.stderr is not None:

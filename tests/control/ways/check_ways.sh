@@ -73,8 +73,9 @@ done
 # a launcher that lets the others be when a rank is killed
 if "$mpirun" --version | grep -q 'Open MPI'; then  # its exit code is 0 then
   for worker in 0 1 2; do
-    expect 0 "worker $worker .pid .* on .*. has ended in the middle of the session" "$mpirun" --mca orte_enable_recovery 1 -n 3 "$ways" killed $worker
+    expect 0 "worker $worker .pid .* on .*. has ended in the middle of the session, in ways.killed of command" "$mpirun" --mca orte_enable_recovery 1 -n 3 "$ways" killed $worker
   done
+  expect 0 "the session made at .*ways.cpp:[0-9]* was lost, and with it this job's ranks" "$mpirun" --mca orte_enable_recovery 1 -n 3 "$ways" killed 2
 fi
 wait
 # a leader that is not heard from: another host that is lost, as far as the rest can tell

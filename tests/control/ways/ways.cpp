@@ -92,7 +92,16 @@ int controller(int argc, char** argv) {
     Session s = Session::create();
     s.get_global_func("ways.killed")(std::atoi(argv[2]));
     s.get_global_func("ways.sum")();
-    s.sync_all();
+    try {
+      s.sync_all();
+    } catch (const TransportError&) {
+      try {
+        Session::create();
+      } catch (const UsageError& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      throw;
+    }
   }
   if (what == "stopped") {
     Session s = Session::create();

@@ -112,8 +112,9 @@ def test_daemon_threads_that_use_a_session_at_the_end():
 
 
 def test_a_subinterpreter_is_refused():
-    text = ("import _xxsubinterpreters as interpreters\n{}\ntry:\n    interpreters.run_string(interpreters.create(), 'import tutti')\n"
-            "except interpreters.RunFailedError as error:\n    print('main interpreter' in str(error))\n")
+    text = ("try:\n    import _interpreters as interpreters\nexcept ImportError:\n    import _xxsubinterpreters as interpreters\n{}\n"
+            "try:\n    said = interpreters.run_string(interpreters.create(), 'import tutti')\n"  # returned since Python 3.13, raised before
+            "except Exception as error:\n    said = error\nprint('main interpreter' in str(said))\n")
     for first in ("", "import tutti"):
         assert run(sys.executable, "-c", text.format(first), timeout=20).stdout == "True\n"
 
@@ -190,9 +191,48 @@ def test_ctrl_c_during_a_sync(kind):
     assert out == "3\n" and err == "" and program.returncode == 0
 
 
+LOSE = ("import os, tutti\ns = tutti.ProcessSession(2)\ns.import_python_module('functions')\npid = s.get_global_func('test.pid')\n"
+        "victim = pid().debug_get_from_remote(1)\n"
+        "def lose():\n    os.kill(victim, 9)\n    for _ in range(100):\n        pid()\n        s.sync_all(timeout=5)\n")
+
+
+@pytest.mark.parametrize("inside", ["lose()", "with s: lose()"])
+def test_a_caught_loss_is_not_told_again(inside):
+    done = python(LOSE + f"try:\n    {inside}\nexcept tutti.TransportError as error:\n    print('signal 9' in str(error))\n", timeout=30)
+    assert done.stdout == "True\n" and done.stderr == ""
+
+
+def test_a_loss_that_nobody_was_told_of():
+    """That it ends a session of the module's, and one of a function's."""
+    end = "os.kill(victim, 9)\nimport time; time.sleep(0.3)\npid()\n"
+    for begin in ("", "del s\n"):
+        done = run(sys.executable, "-m", "tutti", "-c", LOSE + end + begin, code=1, timeout=30)
+        assert done.stderr.count("signal 9") == 1 and done.stderr.count("end of a session") == 1, done.stderr
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("launch", ["", "-m tutti"], ids=["plain", "-m tutti"])
+def test_stderr_can_t_be_written(script, launch, stderr):
+    """Nothing is lost but the text, which goes nowhere else."""
+    text = "import tutti\ndef main():\n    s = tutti.ThreadedSession(2)\n    s.get_global_func('nobody')\nmain()\nprint('after')\ns = tutti.ThreadedSession(1)\ns.get_global_func('nobody')\n"
+    command = f"{sys.executable} {launch} {script(text)} {stderr}"
+    code = 120 if "full" in stderr else 1 if launch else 0  # 120: Python's own for a stream that it can't flush
+    assert run("sh", "-c", command, code=code).stdout == "after\n"
+    assert run("sh", "-c", f"{sys.executable} {launch} {script('raise ValueError')} {stderr}", code=120 if "full" in stderr else 1).stdout == ""
+
+
+def test_ctrl_c_while_a_session_goes():
+    """The destructor can't raise it: the next line does."""
+    done = python("import os, signal, threading, tutti\ndef main():\n    s = tutti.ThreadedSession(2)\n    s.import_python_module('functions')\n    s.sync_all()\n"
+                  "    s.get_global_func('test.pause')(1.0)\n    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+                  "try:\n    main()\n    for _ in range(3): pass\n    print('went on')\nexcept KeyboardInterrupt:\n    print('interrupted')\n", timeout=30)
+    assert done.stdout == "interrupted\n" and done.stderr == ""
+
+
 def test_fork_afterwards():
     done = python(f"import os, tutti\ns = tutti.ThreadedSession(2)\ns.import_python_module('functions')\n"
                   "f = s.get_global_func('test.add')\nf(1, 2)\ns.sync_all()\n"
+                  "import warnings\nwarnings.simplefilter('ignore')\n"  # Python 3.12 warns of every fork beside threads
                   "pid = os.fork()\n"
                   "if pid == 0:\n"
                   "    try:\n        f(1, 2)\n    except tutti.UsageError as error:\n        os._exit(7 if 'fork' in str(error) else 8)\n    os._exit(9)\n"
@@ -225,6 +265,39 @@ def test_workers_print(kind):
         assert sorted(done.stdout.splitlines()) == ["[worker 1] worker 1 says hello", "worker 0 says hello"]
 
 
+def test_workers_end_as_programs_do(script, tmp_path):
+    text = ("import sys, tutti\ns = tutti.ProcessSession(3)\n@s.define\ndef write(path):\n    import atexit, sys, tutti\n    me = tutti.worker.id()\n"
+            "    sys.modules['kept'] = open(f'{path}/{me}', 'w')\n    sys.modules['kept'].write('kept')\n    atexit.register(lambda: print('ends', me))\n"
+            "    sys.stdout.write('no end of line')\nwrite(sys.argv[1])\ns.sync_all()\n")
+    for launch in ([], ["-m", "tutti"]):
+        done = run(sys.executable, *launch, script(text), str(tmp_path))
+        assert [done.stdout.count(f"ends {w}") for w in range(3)] == [1, 1, 1] and done.stdout.count("no end of line") == 3, done.stdout
+        assert [(tmp_path / str(w)).read_text() for w in range(3)] == ["kept"] * 3
+
+
+@pytest.mark.parametrize("launch", [["-m", "tutti"], []], ids=["-m tutti", "plain"])
+def test_children_of_the_controller_do_not_keep_it(script, launch):
+    text = ("import multiprocessing, tutti\ns = tutti.ProcessSession(3)\ns.sync_all()\n"
+            "pool = multiprocessing.get_context('fork').Pool(2)\nprint(pool.map(abs, [-1, -2]))\n")
+    assert run(sys.executable, *launch, script(text), timeout=20).stdout == "[1, 2]\n"
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize("child", ["return 0", "sys.exit(0)"])
+def test_a_fork_that_comes_back_from_a_worker_function_ends(kind, child):
+    done = python(f"import tutti\nwith {SESSIONS[kind]} as s:\n    @s.define\n    def fork():\n        import os, sys\n        pid = os.fork()\n        if pid == 0:\n"
+                  f"            {child}\n        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
+                  "    for i in range(2):\n        code = fork()\n        print([code.debug_get_from_remote(w) for w in (0, 1)])\n", timeout=20)
+    assert done.stdout == "[1, 1]\n[1, 1]\n" and done.stderr.count("a fork of its process came back from") == 4, done.stderr
+
+
+def test_a_worker_starts_another_program_of_tuttis():
+    done = python("import tutti\nwith tutti.ProcessSession(2) as s:\n    @s.define\n    def start():\n        import os, subprocess, sys\n"
+                  "        return subprocess.run([sys.executable, '-m', 'tutti', '-c', 'print(3)'], env=dict(os.environ), capture_output=True, text=True).stdout\n"
+                  "    print(repr(start().debug_get_from_remote(1)))\n")
+    assert done.stdout == "'3\\n'\n" and done.stderr == ""
+
+
 def test_lines_of_workers_stay_whole(script):
     text = ("import tutti\nwith tutti.ProcessSession(4) as s:\n    @s.define\n    def talk(n):\n        import sys\n        for i in range(n):\n"
             "            print('a', i)\n            print('b', end='')\n            print()\n        sys.stdout.write('c\\nd\\n')\n        print('', end='')\n"
@@ -252,6 +325,10 @@ def test_another_python_is_told(tmp_path):
     (copy / "_core.cpython-27-x86_64-linux-gnu.so").write_text("")
     done = run(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tutti", code=1)
     assert "built for another Python (_core.cpython-27" in done.stderr
+
+
+def test_builtins_are_known_before_the_first_session():
+    assert python("import tutti; print(tutti.get_global_func('runtime.disco.compiled_ccl')())").stdout == "mpi\n"
 
 
 def test_import_needs_no_numpy_and_starts_nothing():

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import os
-import re
 
 import tutti
 from tutti import _core, worker
@@ -30,21 +29,36 @@ def test_names():
     assert {node.name for node in stubs("worker.pyi").body if isinstance(node, ast.FunctionDef)} == public(dir(worker))
 
 
+def parameters(function):
+    """(name, default) of a stub's function, but for *args."""
+    names = [arg.arg for arg in function.args.args]
+    defaults = [ast.literal_eval(value) for value in function.args.defaults]
+    return list(zip(names, [inspect.Parameter.empty] * (len(names) - len(defaults)) + defaults))
+
+
 def test_parameters():
+    """As inspect.signature says, which editors and help() ask."""
     for node in stubs("_core.pyi").body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            told = inspect.signature(getattr(_core, node.name)).parameters.values()
+            assert [(each.name, each.default) for each in told] == parameters(node), node.name
         if not isinstance(node, ast.ClassDef):
             continue
         for method in node.body:
             if not isinstance(method, ast.FunctionDef) or method.name.startswith("__"):
                 continue
-            thing = getattr(getattr(_core, node.name), method.name)
-            if inspect.isfunction(thing):
-                assert list(inspect.signature(thing).parameters)[1:] == [arg.arg for arg in method.args.args[1:]]
-                continue
-            shown = thing.__doc__.splitlines()[0]
-            names = [arg.arg for arg in method.args.args[1:]]
-            told = re.findall(r"(\w+): ", re.sub(r"\[[^\]]*\]", "", shown[shown.index("(") + 1:shown.rindex("->")]))[1:]
-            assert [name for name in told if name != "args"] == names, f"{node.name}.{method.name}: {shown}"
+            told = inspect.signature(getattr(getattr(_core, node.name), method.name)).parameters.values()
+            assert [(each.name, each.default) for each in told if each.kind != each.VAR_POSITIONAL] == parameters(method), f"{node.name}.{method.name}"
+
+
+def test_signatures_of_bound_methods():
+    with tutti.ThreadedSession(1) as session:
+        assert str(inspect.signature(session.empty)) == "(shape, dtype, device=None, worker0_only=False, in_group=True)"
+        assert str(inspect.signature(session.call_packed)) == "(func, *args)"
+        assert session.empty.__doc__.startswith("An uninitialised array")
+        assert str(inspect.signature(session.empty((1,), "int8").debug_get_from_remote)) == "(worker_id, timeout=None)"
+    assert str(inspect.signature(tutti.worker.id)) == "()"
+    assert str(inspect.signature(tutti.DModule)) == str(inspect.signature(tutti.DPackedFunc)) == "(dref, session=None)"
 
 
 def test_docstrings():

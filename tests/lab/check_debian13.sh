@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# check_debian13.sh COMMAND [DIR]: COMMAND, run by bash in a fresh Debian 13 on tutti's sources as they are committed. Root.
+# Nothing is left behind but DIR, where one is named: what is there is used again. Exit code 77: no debootstrap here.
+set -euo pipefail
+command=$1 dir=${2:-}
+source=$(cd "$(dirname "$0")/../.." && pwd)
+[ "$(id -u)" = 0 ] || { echo "skipped: not root"; exit 77; }
+command -v debootstrap >/dev/null || { echo "skipped: no debootstrap"; exit 77; }
+if [ -z "$dir" ]; then
+  dir=$(mktemp -d -p "${TUTTI_DEBIAN13:-/var/tmp}")
+  trap 'rm -rf --one-file-system "$dir"' EXIT
+fi
+[ -f "$dir/etc/debian_version" ] || debootstrap --variant=minbase --include=ca-certificates,git trixie "$dir" >"$dir.log" 2>&1 ||
+  { tail -n 20 "$dir.log"; echo "debootstrap failed"; exit 1; }
+rm -f "$dir.log"
+mkdir -p "$dir/root/tutti"
+git -C "$source" archive HEAD | tar -x -C "$dir/root/tutti"
+# processes, mounts, shared memory and names of System V of its own: all end with it
+unshare --mount --pid --ipc --fork --kill-child=KILL bash -euc '
+  mount --rbind /dev "$1/dev"; mount --rbind /sys "$1/sys"; mount -t proc proc "$1/proc"; mount -t tmpfs -o mode=1777 shm "$1/dev/shm"
+  mount -t tmpfs -o mode=1777 tmp "$1/tmp"
+  exec chroot "$1" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 bash -c "cd /root/tutti; $2"' - "$dir" "$command"
