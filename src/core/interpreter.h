@@ -21,7 +21,7 @@ class WithoutInterpreter {
 void start_python();
 
 /// interop::Interpreter's signal and file.
-struct StackSignal {
+struct alignas(8) StackSignal {
   int32_t number = 0, fd = -1;
 };
 StackSignal stack_signal();
