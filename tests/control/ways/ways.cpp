@@ -68,6 +68,8 @@ int controller(int argc, char** argv) {
     }
     if (what == "busy") {
       s.get_global_func("ways.stuck")(on);
+      std::printf("at work\n");
+      std::fflush(stdout);
       s.sync_all();
     }
     if (what == "stuck_full") {  // so many commands wait that there is hardly room for another
