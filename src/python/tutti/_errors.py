@@ -90,9 +90,9 @@ def traceback_of(exception):
 def check_interpreter():
     """The extension would freeze in a subinterpreter."""
     try:
-        import _xxsubinterpreters as interpreters  # until Python 3.12
+        import _interpreters as interpreters
     except ImportError:
-        return
+        import _xxsubinterpreters as interpreters  # until Python 3.12
     if interpreters.get_current() != interpreters.get_main():
         raise ImportError("tutti works in the main interpreter of a process only, and this is a subinterpreter")
 
