@@ -128,6 +128,8 @@ typedef struct {
   TVMFFIByteArray message;
   TVMFFIByteArray backtrace; /* innermost call first */
   void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t mode); /* mode 0: replace, 1: append */
+  TVMFFIObjectHandle cause_chain;   /* the error that led to this one, or null; tvm-ffi before 0.1.8 has no more than the above */
+  TVMFFIObjectHandle extra_context; /* null, or any object */
 } TVMFFIErrorCell;
 
 #pragma GCC visibility push(default)

@@ -211,8 +211,8 @@ void Worker::decode(std::span<const std::byte> frame) {
 
 bool Worker::execute() {
   const struct Current {  // also while destructors of freed objects run
-    explicit Current(Worker* worker) { current_worker = worker; }
-    ~Current() { current_worker = nullptr; }
+    explicit Current(Worker* worker) { current_worker = worker, use_streams(&worker->streams_); }
+    ~Current() { current_worker = nullptr, use_streams(nullptr); }
   } current(this);
   state_ = Record::State::kDone;
   runs_quick_ = false;

@@ -15,6 +15,7 @@
 #include "control/segment.h"
 #include "control/worker_agreement.h"
 #include "core/process.h"
+#include "device/stream.h"
 
 namespace tutti {
 
@@ -87,6 +88,7 @@ class Worker {
   FrameReader frames_;
   size_t unrung_ = 0;  // consumed since a controller that sleeps was woken for the space
   RegisterFile registers_;
+  Streams streams_;
   Failures failures_;
   Recorder recorder_;
   Faults faults_;

@@ -63,7 +63,7 @@ std::string why_not_object(const TVMFFIAny& value, int depth) {
       if (!readable(sizeof(TVMFFIFunctionCell))) return cut_short();
       return is_code(reinterpret_cast<const void*>(cell_of<TVMFFIFunctionCell>(value.v_obj).safe_call)) ? "" : "a function that is no code";
     case kTVMFFIError: {
-      if (!readable(sizeof(TVMFFIErrorCell))) return cut_short();
+      if (!readable(offsetof(TVMFFIErrorCell, cause_chain))) return cut_short();  // an older tvm-ffi's
       const auto& error = cell_of<TVMFFIErrorCell>(value.v_obj);
       for (const auto& text : {error.kind, error.message, error.backtrace})
         if (auto why = why_not_text("an error's text", text); !why.empty()) return why;

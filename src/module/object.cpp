@@ -72,7 +72,7 @@ struct Array : Layout<TVMFFISeqCell> {
 struct ErrorObject : Layout<TVMFFIErrorCell> {
   ErrorObject(std::string k, std::string m, std::string b, std::exception_ptr c)
       : kind(std::move(k)), message(std::move(m)), backtrace(std::move(b)), cause(std::move(c)) {  // NOLINT(bugprone-throw-keyword-missing): a member
-    cell = {{kind.data(), kind.size()}, {message.data(), message.size()}, {backtrace.data(), backtrace.size()}, &update};
+    cell = {{kind.data(), kind.size()}, {message.data(), message.size()}, {backtrace.data(), backtrace.size()}, &update, nullptr, nullptr};
   }
   static void update(TVMFFIObjectHandle self, const TVMFFIByteArray* added, int32_t mode) {
     auto* error = static_cast<ErrorObject*>(static_cast<TVMFFIObject*>(self));
@@ -80,7 +80,11 @@ struct ErrorObject : Layout<TVMFFIErrorCell> {
     error->backtrace.append(added->data, added->size);
     error->cell.backtrace = {error->backtrace.data(), error->backtrace.size()};
   }
-  void destroy() { cause = nullptr; }
+  void destroy() {
+    cause = nullptr;
+    for (TVMFFIObjectHandle owned : {cell.cause_chain, cell.extra_context})  // a module may have put them there
+      if (owned) dec_ref(static_cast<TVMFFIObject*>(owned));
+  }
   std::string kind, message, backtrace;
   std::exception_ptr cause;
 };

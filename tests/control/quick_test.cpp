@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "support/session_kinds.h"
+#include "tutti/abi.h"
 
 namespace {
 
@@ -32,6 +33,8 @@ const bool registered[] = {
     register_global_func("quick.slow", [](int64_t x) { return note(), x + worker::id(); }),
     register_global_func("quick.tensor", [](int64_t n) { return Tensor::full<float>({n}, static_cast<float>(worker::id())); }, kQuick),
     register_global_func("quick.throw", [](int64_t bytes) { throw std::runtime_error(std::string(static_cast<size_t>(bytes), 'x') + " told to"); }, kQuick),
+    register_global_func("quick.set_stream", [](int64_t x) { TVMFFIEnvSetStream(1, 0, reinterpret_cast<void*>(x), nullptr); }, kQuick),
+    register_global_func("quick.stream", [] { return reinterpret_cast<int64_t>(stream()); }),
     register_global_func("quick.communicate", [] { worker::world().barrier(); }, kQuick),
     register_global_func("quick.tracked", [] { return std::make_shared<Tracked>(); }),
 };
@@ -105,6 +108,17 @@ TEST(Quick, it_can_t_communicate) {
   s.get_global_func("quick.communicate")();
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("registered as quick can't communicate"), std::string::npos);
   s.sync_all();
+}
+
+TEST(Quick, a_worker_has_one_stream_on_both_of_its_threads) {
+  Session s = make_session();
+  auto set = s.get_global_func("quick.set_stream"), get = s.get_global_func("quick.stream");
+  for (int64_t stream : {64, 128, 0}) {
+    set(stream);
+    s.sync_all();  // the controller runs it
+    DRef seen = get();
+    for (int w = 0; w < workers(); ++w) EXPECT_EQ(seen.debug_get_from_remote(w), Value(stream)) << w;
+  }
 }
 
 TEST(Quick, an_object_dies_on_the_worker_s_thread) {

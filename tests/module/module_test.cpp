@@ -214,7 +214,9 @@ TEST_F(Module, errors_have_kind_message_and_backtrace) {
   EXPECT_EQ(call("make_int"), Value(-7));  // and on it goes
 }
 
-TEST_F(Module, streams_are_kept_per_thread) { EXPECT_EQ(call("stream"), Value(true)); }
+TEST_F(Module, an_error_owns_its_cause) { EXPECT_EQ(call("causes", {rows["raise"]}), Value(1)); }
+
+TEST_F(Module, a_stream_is_kept) { EXPECT_EQ(call("stream"), Value(true)); }
 
 TEST_F(Module, context_of_compiled_kernels_is_filled_in) {
   DModule context = s.load_vm_module(library("context"));

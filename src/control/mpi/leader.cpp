@@ -136,7 +136,7 @@ void Leader::handle(int from, std::span<const std::byte> message) {
         }
       return;
     }
-    case Kind::kArrival: return verdicts_->arrived(decode_arrival(in));
+    case Kind::kArrival: return verdicts_->arrived(decode_arrival(in), now_());
     case Kind::kLeft: {
       const auto worker = in.get<int32_t>();
       const auto seq = in.get<uint64_t>();

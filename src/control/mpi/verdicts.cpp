@@ -12,7 +12,7 @@ constexpr size_t kKept = 4096;       // departures that are remembered
 
 }  // namespace
 
-void Verdicts::arrived(Arrival arrival) {
+void Verdicts::arrived(Arrival arrival, Clock::time_point now) {
   Waiting& w = latest_[arrival.worker];
   const bool declined = std::any_of(arrival.left.begin(), arrival.left.end(), [&](auto& l) { return l.first == arrival.id; });
   if (!declined && w.arrival.id == arrival.id && !w.arrival.members.empty()) return;  // nobody joins twice: its verdict may have fallen
@@ -20,7 +20,7 @@ void Verdicts::arrived(Arrival arrival) {
   if (w.arrival.id.seq == arrival.id.seq)
     for (const auto& noted : w.arrival.left)
       if (std::find(arrival.left.begin(), arrival.left.end(), noted) == arrival.left.end()) arrival.left.push_back(noted);
-  w = {.arrival = std::move(arrival), .since = Clock::now(), .waits = !declined, .asked = false};
+  w = {.arrival = std::move(arrival), .since = now, .waits = !declined, .asked = false};
   changed_ = true;
 }
 

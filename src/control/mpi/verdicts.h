@@ -15,7 +15,7 @@ namespace tutti {
 /// machine: the clock is an argument, messages are the caller's.
 class Verdicts final : public MemberView {
  public:
-  void arrived(Arrival arrival);
+  void arrived(Arrival arrival, Clock::time_point now);
   /// A worker is done with a command that somebody waits for it in, and what it failed or skipped with there.
   void left(int worker, uint64_t seq, std::optional<Origin> origin);
 

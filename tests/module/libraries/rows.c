@@ -336,6 +336,23 @@ FUNCTION(catch) { /* the message of what args[0]() raises */
   return code;
 }
 
+FUNCTION(causes) { /* what args[0]() raises has no cause; one that it is given goes with it */
+  UNUSED;
+  TVMFFIAny ignored = {0};
+  if (TVMFFIFunctionCall(args[0].v_obj, NULL, 0, &ignored) == 0) return fail("AssertionError", "nothing was raised");
+  TVMFFIObjectHandle error = NULL, cause = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  TVMFFIErrorCell* cell = (TVMFFIErrorCell*)((TVMFFIObject*)error + 1);
+  if (cell->cause_chain || cell->extra_context) return fail("AssertionError", "a cause that nobody gave");
+  const TVMFFIByteArray kind = bytes("ValueError"), nothing = bytes("");
+  if (TVMFFIErrorCreate(&kind, &nothing, &nothing, &cause) != 0) return -1;
+  TVMFFIObjectIncRef(cause);
+  cell->cause_chain = cause;
+  TVMFFIObjectDecRef(error);
+  result->type_index = kTVMFFIInt, result->v_int64 = (int64_t)(uint32_t)((TVMFFIObject*)cause)->combined_ref_count;
+  return TVMFFIObjectDecRef(cause);
+}
+
 FUNCTION(stream) {
   UNUSED;
   void* before = NULL;
