@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""check_rooms.py SOURCE_DIR: includes go one way. A room is a folder of src/, or launcher/; each may include the rooms below it.
+Sources (NAME.h and NAME.cpp are one) that include each other in a circle are printed, too."""
+import pathlib
+import re
+import sys
+
+# room: the rooms that it may include, and theirs
+BELOW = {
+    "core": (),
+    "device": ("core",),
+    "topology": ("core",),
+    "collective": ("device",),
+    "control": ("collective", "topology"),
+    "module": ("control",),
+    "trace": ("core",),
+    "python": ("control",),
+    "launcher": ("module", "trace"),
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+# circles inside a room that are there today: of a factory and what it makes, most of them; they may shrink
+KNOWN = [
+    {"collective/communicator", "collective/mpi/mpi_communicator", "collective/node/direct_moves", "collective/node/eager_moves",
+     "collective/node/hand_over", "collective/node/node_communicator", "collective/node/peer_memory", "collective/node/staged_moves",
+     "collective/two_level/two_level_communicator"},
+    {"collective/reduce", "collective/reduce_blocks", "collective/reduce_vectors"},
+    {"control/controller", "control/controller_turn", "control/signals"},
+    {"control/deadlock", "control/worker_agreement", "control/worker_state"},
+    {"control/mpi/leader", "control/mpi/leader_thread", "control/mpi/mpi_channel", "control/mpi/mpi_job", "control/mpi/peer_watch"},
+    {"device/cpu/cpu_device", "device/device_api"},
+    {"module/call", "module/check", "module/convert", "module/object", "module/runtime"},
+    {"python/object", "python/refs"},
+]
+
+root = pathlib.Path(sys.argv[1])
+
+
+def sources():
+    for room, folder in [*((room, root / "src") for room in BELOW if room != "launcher"), ("launcher", root)]:
+        for path in sorted((folder / room).rglob("*")):
+            if path.suffix in (".h", ".cpp"):
+                yield room, path, path.relative_to(folder)
+
+
+def reachable(room):
+    return {room}.union(*(reachable(below) for below in BELOW[room]))
+
+
+def circles(edges):
+    """The strongly connected components with more than one node (Tarjan)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for to in sorted(edges.get(node, ())):
+            if to not in index:
+                visit(to)
+            if to in stack:
+                low[node] = min(low[node], low[to])
+        if low[node] == index[node]:
+            part = [stack.pop()]
+            while part[-1] != node:
+                part.append(stack.pop())
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    sys.setrecursionlimit(10000)
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return found
+
+
+wrong, edges = [], {}
+for room, path, name in sources():
+    unit = str(name.with_suffix(""))
+    for included in INCLUDE.findall(path.read_text()):
+        to = included.split("/")[0]
+        if "/" not in included or to not in BELOW:
+            continue  # public headers, generated ones
+        if to not in reachable(room):
+            wrong.append(f"{path.relative_to(root)} includes {included}: {room} may include {', '.join(sorted(reachable(room)))}")
+        edges.setdefault(unit, set()).add(str(pathlib.PurePath(included).with_suffix("")))
+        edges[unit].discard(unit)
+for circle in circles(edges):
+    if any(known.issuperset(circle) for known in KNOWN):
+        print("a known circle:", ", ".join(circle))
+    else:
+        wrong.append("a circle of includes: " + ", ".join(circle))
+print("\n".join(wrong) if wrong else "includes go one way between rooms")
+sys.exit(bool(wrong))
