@@ -3,9 +3,8 @@
 
 #include "tutti/tutti.h"
 
-static const bool registered = tutti::register_global_func("hello.greet", [](const std::string& whom) {
-  return whom + " from worker " + std::to_string(tutti::worker::id());
-});
+static const bool registered = tutti::register_global_func(
+    "hello.greet", [](const std::string& whom) { return whom + " from worker " + std::to_string(tutti::worker::id()); });
 
 int main(int argc, char** argv) {
   return tutti::run(argc, argv, [](int, char**) {

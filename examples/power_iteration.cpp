@@ -20,31 +20,34 @@ struct Rows {
   std::vector<double> values;
   explicit Rows(int64_t size, int64_t part, int64_t parts) : n(size), first(n * part / parts), last(n * (part + 1) / parts) {
     for (int64_t i = first + 1; i <= last; ++i)
-      for (int64_t j = 1; j <= n; ++j) values.push_back(static_cast<double>(std::min(i, j)) / static_cast<double>(std::max(i, j)));
+      for (int64_t j = 1; j <= n; ++j)
+        values.push_back(static_cast<double>(std::min(i, j)) / static_cast<double>(std::max(i, j)));
   }
 };
 
 // each worker's rows stay on it, as an opaque object in a register
 const bool registered[] = {
-    tutti::register_global_func("power.rows", [](int64_t n) {
-      return std::make_shared<const Rows>(n, tutti::worker::id(), tutti::worker::count());
-    }),
+    tutti::register_global_func(
+        "power.rows", [](int64_t n) { return std::make_shared<const Rows>(n, tutti::worker::id(), tutti::worker::count()); }),
     // y = the own rows' part of A v, zero elsewhere: the sum over all workers is A v
-    tutti::register_global_func("power.multiply", [](const std::shared_ptr<const Rows>& rows, const Tensor& v, const Tensor& y) {
-      const auto in = v.values<double>(), out = y.values<double>();
-      std::fill(out.begin(), out.end(), 0.0);
-      auto a = rows->values.begin();
-      for (int64_t i = rows->first; i < rows->last; ++i)
-        for (double x : in) out[static_cast<size_t>(i)] += *a++ * x;
-    }),
+    tutti::register_global_func("power.multiply",
+                                [](const std::shared_ptr<const Rows>& rows, const Tensor& v, const Tensor& y) {
+                                  const auto in = v.values<double>(), out = y.values<double>();
+                                  std::fill(out.begin(), out.end(), 0.0);
+                                  auto a = rows->values.begin();
+                                  for (int64_t i = rows->first; i < rows->last; ++i)
+                                    for (double x : in) out[static_cast<size_t>(i)] += *a++ * x;
+                                }),
     // v = y / |y|; the estimate is |y|, since |v| was 1
-    tutti::register_global_func("power.normalise", [](const Tensor& y, const Tensor& v) {
-      double norm = 0;
-      for (double value : y.values<double>()) norm += value * value;
-      norm = std::sqrt(norm);
-      std::ranges::transform(y.values<double>(), v.values<double>().begin(), [norm](double value) { return value / norm; });
-      return norm;
-    }),
+    tutti::register_global_func("power.normalise",
+                                [](const Tensor& y, const Tensor& v) {
+                                  double norm = 0;
+                                  for (double value : y.values<double>()) norm += value * value;
+                                  norm = std::sqrt(norm);
+                                  std::ranges::transform(y.values<double>(), v.values<double>().begin(),
+                                                         [norm](double value) { return value / norm; });
+                                  return norm;
+                                }),
 };
 
 int controller(int argc, char** argv) {

@@ -1,6 +1,6 @@
 // A layer pair split over the workers as Megatron-LM splits it: W1 by columns, W2 by rows, so that relu needs no communication
-// and one allreduce ends it. Weights are multiples of 1/8 and pixels whole numbers: float32 holds every sum exactly, and the result
-// must equal the unsplit one bit for bit. mpirun -n 4 build/examples/tensor_parallel_mlp [hidden]
+// and one allreduce ends it. Weights are multiples of 1/8 and pixels whole numbers: float32 holds every sum exactly, and the
+// result must equal the unsplit one bit for bit. mpirun -n 4 build/examples/tensor_parallel_mlp [hidden]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,13 +38,15 @@ Tensor weights(std::mt19937& random, int64_t rows, int64_t padded, int64_t colum
   Tensor w = Tensor::empty({padded, columns}, tutti::kFloat32);
   auto values = w.values<float>();
   std::fill(values.begin(), values.end(), 0.0f);
-  for (int64_t i = 0; i < rows * columns; ++i) values[static_cast<size_t>(i)] = static_cast<float>(static_cast<int>(random() % 17) - 8) / 8;
+  for (int64_t i = 0; i < rows * columns; ++i)
+    values[static_cast<size_t>(i)] = static_cast<float>(static_cast<int>(random() % 17) - 8) / 8;
   return w;
 }
 
 int controller(int argc, char** argv) {
   const int64_t hidden = argc > 1 ? std::atoll(argv[1]) : 97;
-  if (hidden < 1 || hidden > 128) return std::fprintf(stderr, "tensor_parallel_mlp: hidden must be 1..128 (sums stay exact)\n"), 2;
+  if (hidden < 1 || hidden > 128)
+    return std::fprintf(stderr, "tensor_parallel_mlp: hidden must be 1..128 (sums stay exact)\n"), 2;
   const Digits images = read_digits(DIGITS_PATH).test;
   Tensor x = Tensor::empty({images.rows(), Digits::kPixels}, tutti::kFloat32);
   std::transform(images.pixels.begin(), images.pixels.end(), x.values<float>().begin(), [](float p) { return p * 16; });
@@ -52,10 +54,12 @@ int controller(int argc, char** argv) {
   auto session = tutti::Session::create();
   const int64_t n = session.num_workers(), share = (hidden + n - 1) / n;  // units that fill up the last shares have weight 0
   std::mt19937 random(1);
-  const Tensor w1 = weights(random, hidden, n * share, Digits::kPixels), w2 = weights(random, hidden, n * share, Digits::kClasses);
+  const Tensor w1 = weights(random, hidden, n * share, Digits::kPixels),
+               w2 = weights(random, hidden, n * share, Digits::kClasses);
 
   tutti::DRef all_x = session.broadcast(x);
-  tutti::DRef my_w1 = session.scatter(w1.reshape({n, share, Digits::kPixels})), my_w2 = session.scatter(w2.reshape({n, share, Digits::kClasses}));
+  tutti::DRef my_w1 = session.scatter(w1.reshape({n, share, Digits::kPixels})),
+              my_w2 = session.scatter(w2.reshape({n, share, Digits::kClasses}));
   tutti::DRef y = session.get_global_func("mlp.forward")(all_x, my_w1, my_w2);
   session.allreduce(y, y);
 

@@ -38,7 +38,10 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kDevicesAreSet = "TUTTI_DEVICES_ARE_SET";  // from bind to verify: "1": the rank's GPU is device 0
 
-std::string packed(const Self& self) { return nlohmann::json{{"cpus", to_string(self.cpus)}, {"variables", self.variables}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string packed(const Self& self) {
+  return nlohmann::json{{"cpus", to_string(self.cpus)}, {"variables", self.variables}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 Self unpacked(const std::string& text) {
   const auto said = nlohmann::json::parse(text);
   return {.cpus = parse_index_set(said.at("cpus").get<std::string>()), .variables = said.at("variables")};
@@ -63,15 +66,22 @@ struct Place {
   Place(Binding binding, const char* command) {
     for (const Self& one : all_selves(command)) add_parts(value_in(one), node);
     assigned = assign(node, selves_, binding)[static_cast<size_t>(local.rank)];
-    if (is_alone_ && (binding == Binding::kUser || bound_by(value_in(mine), node, mine.cpus) == BoundBy::kUser)) assigned.is_bound = false, assigned.cpus = mine.cpus;
+    if (is_alone_ && (binding == Binding::kUser || bound_by(value_in(mine), node, mine.cpus) == BoundBy::kUser))
+      assigned.is_bound = false, assigned.cpus = mine.cpus;
     for (size_t g = 0; g < node.gpus.size(); ++g)
-      if (node.gpus[g].pci == assigned.gpu_pci && node.gpus[g].name == assigned.gpu && !assigned.gpu.empty()) gpu = static_cast<int>(g);
+      if (node.gpus[g].pci == assigned.gpu_pci && node.gpus[g].name == assigned.gpu && !assigned.gpu.empty())
+        gpu = static_cast<int>(g);
   }
-  void say(const std::string& what) const { fmt::print(stderr, "tutti: local rank {} of {}: {}\n", local.rank, local.ranks, what); }
+  void say(const std::string& what) const {
+    fmt::print(stderr, "tutti: local rank {} of {}: {}\n", local.rank, local.ranks, what);
+  }
   std::string words() const {
-    return fmt::format("CPUs {}{}{}", to_string(assigned.cpus), gpu < 0 ? "" : ", GPU " + assigned.gpu, assigned.nic.empty() ? "" : ", network card " + assigned.nic);
+    return fmt::format("CPUs {}{}{}", to_string(assigned.cpus), gpu < 0 ? "" : ", GPU " + assigned.gpu,
+                       assigned.nic.empty() ? "" : ", network card " + assigned.nic);
   }
-  Placement placement() const { return {.cpus = assigned.cpus, .memory = assigned.is_bound ? assigned.memory : std::vector<int>()}; }
+  Placement placement() const {
+    return {.cpus = assigned.cpus, .memory = assigned.is_bound ? assigned.memory : std::vector<int>()};
+  }
 
  private:
   static Node discovered() {
@@ -96,7 +106,9 @@ struct Place {
     } catch (const std::exception&) {
       return false;
     }
-    if (!all) say(fmt::format("not all local ranks have come to tutti {} within {} s; it is taken that they see the same GPUs", command, kPatience.count()));
+    if (!all)
+      say(fmt::format("not all local ranks have come to tutti {} within {} s; it is taken that they see the same GPUs", command,
+                      kPatience.count()));
     return all.has_value();
   }
 
@@ -128,7 +140,8 @@ int bind_and_run(const BindOptions& options) {
   return launcher::become(options.program);
 }
 
-/// PCI id of the GPU that programs take here unless they choose, as its driver says, or, without one, the variables that hide GPUs.
+/// PCI id of the GPU that programs take here unless they choose, as its driver says, or, without one, the variables that hide
+/// GPUs.
 std::string device_here(const Node& node, const std::string& vendor) {
   if (const auto told = env_string("TUTTI_TOPOLOGY") ? std::nullopt : launcher::current_device(vendor)) return *told;
   std::vector<std::string> ignored;
@@ -140,7 +153,8 @@ std::string device_here(const Node& node, const std::string& vendor) {
 int verify_place(const BindOptions& options) {
   const Binding binding = binding_of(options);
   if (binding == Binding::kNone) {
-    fmt::print("{}\n", options.json ? R"({"schema": "tutti.verify/1", "planned": null, "differences": []})" : "nothing is planned (TUTTI_BIND=none)");
+    fmt::print("{}\n", options.json ? R"({"schema": "tutti.verify/1", "planned": null, "differences": []})"
+                                    : "nothing is planned (TUTTI_BIND=none)");
     return 0;
   }
   const Place place(binding, "verify");
@@ -148,16 +162,28 @@ int verify_place(const BindOptions& options) {
   if (std::string differs = topology::verify(place.placement()); !differs.empty()) differences.push_back(std::move(differs));
   const std::string planned = place.gpu < 0 ? "none" : place.assigned.gpu_pci, told = env_string("TUTTI_GPU").value_or(planned);
   if (told != planned) differences.push_back(fmt::format("GPU {}, planned {}", told, planned));
-  const std::string device = place.gpu >= 0 && env_string(kDevicesAreSet) == "1" ? device_here(place.node, place.node.gpus[static_cast<size_t>(place.gpu)].vendor) : "";
+  const std::string device = place.gpu >= 0 && env_string(kDevicesAreSet) == "1"
+                                 ? device_here(place.node, place.node.gpus[static_cast<size_t>(place.gpu)].vendor)
+                                 : "";
   if (!device.empty() && device != planned) differences.push_back(fmt::format("device 0 is {}, planned {}", device, planned));
   if (options.json) {
     const Granted granted = topology::granted();
-    const nlohmann::ordered_json json{{"schema", "tutti.verify/1"}, {"host", host_name()}, {"local_rank", place.local.rank}, {"local_ranks", place.local.ranks},
-                                      {"planned", {{"cpus", to_string(place.assigned.cpus)}, {"memory", place.assigned.memory}, {"gpu", place.assigned.gpu_pci}, {"nic", place.assigned.nic}}},
-                                      {"granted", {{"cpus", to_string(granted.cpus)}, {"memory", granted.memory}, {"device", device}}}, {"differences", differences}};
+    const nlohmann::ordered_json json{
+        {"schema", "tutti.verify/1"},
+        {"host", host_name()},
+        {"local_rank", place.local.rank},
+        {"local_ranks", place.local.ranks},
+        {"planned",
+         {{"cpus", to_string(place.assigned.cpus)},
+          {"memory", place.assigned.memory},
+          {"gpu", place.assigned.gpu_pci},
+          {"nic", place.assigned.nic}}},
+        {"granted", {{"cpus", to_string(granted.cpus)}, {"memory", granted.memory}, {"device", device}}},
+        {"differences", differences}};
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("local rank {} of {}: {}{}\n", place.local.rank, place.local.ranks, place.words(), differences.empty() ? "" : fmt::format("; granted: {}", fmt::join(differences, "; ")));
+    fmt::print("local rank {} of {}: {}{}\n", place.local.rank, place.local.ranks, place.words(),
+               differences.empty() ? "" : fmt::format("; granted: {}", fmt::join(differences, "; ")));
   }
   return differences.empty() ? 0 : 1;
 }
@@ -173,17 +199,21 @@ void launcher::add_binding(CLI::App& command, std::string& bind, const std::stri
 
 void launcher::add_bind(CLI::App& app, int& code) {
   const auto options = std::make_shared<BindOptions>();
-  auto* bind = app.add_subcommand("bind", "puts this rank on its cores, memory and GPU, then becomes the program: mpirun -n 4 tutti bind -- ./program");
-  const std::string words = "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs; "
-                            "user: CPUs stay, a GPU is chosen; none: nothing is done";
+  auto* bind = app.add_subcommand(
+      "bind", "puts this rank on its cores, memory and GPU, then becomes the program: mpirun -n 4 tutti bind -- ./program");
+  const std::string words =
+      "gpu: cores beside the GPUs; cores: all cores in equal shares, then the nearest GPUs; "
+      "user: CPUs stay, a GPU is chosen; none: nothing is done";
   add_binding(*bind, options->bind, words + kDefault);
-  bind->add_flag("--keep-devices", options->keep_devices, "leave CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES as they are; else this rank's GPU comes first in them");
+  bind->add_flag("--keep-devices", options->keep_devices,
+                 "leave CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES as they are; else this rank's GPU comes first in them");
   bind->add_option("PROGRAM", options->program, "after --: the program and its arguments")->required();
   bind->callback([options, &code] {
     options->program = program_of(options->program);
     code = bind_and_run(*options);
   });
-  auto* verify = app.add_subcommand("verify", "what the kernel grants this rank, and whether that is the plan: mpirun -n 4 tutti bind -- tutti verify");
+  auto* verify = app.add_subcommand(
+      "verify", "what the kernel grants this rank, and whether that is the plan: mpirun -n 4 tutti bind -- tutti verify");
   add_binding(*verify, options->bind, "as of tutti bind" + kDefault);
   verify->add_flag("--json", options->json, "\"tutti.verify/1\" of docs/formats.md, a line a rank");
   verify->callback([options, &code] { code = verify_place(*options); });

@@ -42,7 +42,8 @@ std::string wrong_word(const CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
     const std::string word = argv[i];
     if (had_positional && word.starts_with('[')) return say(fmt::format("'{}' would be taken apart", word));
-    if (has_program && word.starts_with('-') && word != "-") return say(fmt::format("'{}' may be the program's or tutti's", word));
+    if (has_program && word.starts_with('-') && word != "-")
+      return say(fmt::format("'{}' may be the program's or tutti's", word));
     if (!word.starts_with('-') || word == "-") {
       const CLI::App* sub = had_positional ? nullptr : subcommand(*command, word);
       if (!sub && !had_positional && !subcommands(*command).empty()) return unknown_command(*command, word);
@@ -61,7 +62,10 @@ std::string wrong_word(const CLI::App& app, int argc, char** argv) {
                          has_launcher ? fmt::format(". mpirun's and srun's own go through by -L, a word each: -L {}", word) : "");
     if (option->get_items_expected_max() > 0 && (is_long ? equals == std::string::npos : word.size() == 2)) ++i;  // its value
   }
-  return has_program && std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) != argv + argc ? say("'--' comes after the program") : "";
+  return has_program &&
+                 std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) != argv + argc
+             ? say("'--' comes after the program")
+             : "";
 }
 
 std::vector<std::string>& words_after_dashes() {
@@ -71,7 +75,9 @@ std::vector<std::string>& words_after_dashes() {
 
 }  // namespace
 
-std::vector<std::string> tutti::launcher::program_of(const std::vector<std::string>& parsed) { return words_after_dashes().empty() ? parsed : words_after_dashes(); }
+std::vector<std::string> tutti::launcher::program_of(const std::vector<std::string>& parsed) {
+  return words_after_dashes().empty() ? parsed : words_after_dashes();
+}
 
 void tutti::launcher::need_subcommand(CLI::App& app) {
   app.require_subcommand(0, 1);

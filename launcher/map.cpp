@@ -40,11 +40,14 @@ void map(const MapOptions& options) {
     visible = topology::visible_gpus(topology::this_process, node, notes);
     for (const std::string& note : notes) fmt::print(stderr, "tutti: {}\n", note);
   }
-  const size_t ranks = options.ranks > 0 ? static_cast<size_t>(options.ranks) : visible.empty() ? node.numa.size() : visible.size();
+  const size_t ranks = options.ranks > 0 ? static_cast<size_t>(options.ranks)
+                       : visible.empty() ? node.numa.size()
+                                         : visible.size();
   const auto placements = topology::plan(node, std::vector<topology::Limits>(ranks, {{}, visible}), options.policy);
   if (!options.svg.empty()) {
     std::ofstream file(options.svg);
-    if (!(file << launcher::map_svg(node, placements)).flush()) throw SystemError(fmt::format("{}: {}", options.svg, std::strerror(errno)));
+    if (!(file << launcher::map_svg(node, placements)).flush())
+      throw SystemError(fmt::format("{}: {}", options.svg, std::strerror(errno)));
   }
   if (options.json) std::cout << topology::to_json(node, placements) << '\n';
   else if (options.svg.empty()) std::cout << topology::to_table(node, placements);
@@ -55,8 +58,10 @@ void map(const MapOptions& options) {
 void launcher::add_map(CLI::App& app) {
   auto* command = app.add_subcommand("map", "which GPU, cores, memory and network card each rank of a node gets");
   const auto options = std::make_shared<MapOptions>();
-  command->add_option("-n,--ranks", options->ranks, "ranks on the node; default: one a GPU, or a NUMA node")->check(CLI::Range(1, 4096));
-  command->add_option("--topology", options->topology, "another machine's XML, as `lstopo FILE.xml` writes it; default: this machine");
+  command->add_option("-n,--ranks", options->ranks, "ranks on the node; default: one a GPU, or a NUMA node")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--topology", options->topology,
+                      "another machine's XML, as `lstopo FILE.xml` writes it; default: this machine");
   const auto choose = [options](const std::string& word) {
     options->policy = word == "cores" ? topology::Policy::kCores : topology::Policy::kGpu;
   };

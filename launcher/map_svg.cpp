@@ -118,9 +118,10 @@ class Picture {
     if (const size_t part = name.find(" MIG-"); part != std::string::npos) name.erase(0, part + 1);  // a part's own name
     const std::string tip = fmt::format("{} {} {}: {}", device.name, device.pci, device.model, names(ranks));
     const auto colours = is_nic ? std::vector<size_t>() : ranks;
-    return {kDevice, kDeviceHeight, coloured(kDevice, kDeviceHeight, colours, tip) +
-                                        text(kDevice / 2, 15, shortened(name, kMostOfName), 12, kBoldCentred) +
-                                        text(kDevice / 2, 30, shortened(names(ranks), kMostOfRanks), 11, kCentred)};
+    return {kDevice, kDeviceHeight,
+            coloured(kDevice, kDeviceHeight, colours, tip) +
+                text(kDevice / 2, 15, shortened(name, kMostOfName), 12, kBoldCentred) +
+                text(kDevice / 2, 30, shortened(names(ranks), kMostOfRanks), 11, kCentred)};
   }
   Drawn draw_in_legend(size_t rank) const {
     constexpr size_t kMost = 56;
@@ -177,17 +178,17 @@ class Picture {
     const double letter = kBoldLetter * static_cast<double>(words.size()), size = std::min(16.0, (width - 2 * kMargin) / letter);
     const double left = (width - all.width) / 2, top = std::max(kMargin + 2.0 * kTitle, (height - all.height) / 2);
     const double title_at = std::min(left, width - kMargin - letter * size);
-    return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {:.1f} {:.1f}\" "
-                       "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-                       "<text x=\"{:.1f}\" y=\"{}\" font-size=\"{:.1f}\"{}>{}</text>\n"
-                       "<g transform=\"translate({:.1f} {:.1f})\">\n{}</g>\n</svg>\n",
-                       kSlideWidth, kSlideHeight, width, height, title_at, title_bottom, size, kBold, escaped(words), left, top,
-                       all.svg);
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {:.1f} {:.1f}\" "
+        "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+        "<text x=\"{:.1f}\" y=\"{}\" font-size=\"{:.1f}\"{}>{}</text>\n"
+        "<g transform=\"translate({:.1f} {:.1f})\">\n{}</g>\n</svg>\n",
+        kSlideWidth, kSlideHeight, width, height, title_at, title_bottom, size, kBold, escaped(words), left, top, all.svg);
   }
 
   const Node& node_;
   const std::vector<Placement>& placements_;
-  std::map<int, std::vector<int>> packages_;      // their NUMA nodes
+  std::map<int, std::vector<int>> packages_;           // their NUMA nodes
   std::map<int, std::vector<Drawn>> cores_, devices_;  // of a NUMA node
   std::vector<Drawn> legend_;
   int most_numas_ = 1;

@@ -75,11 +75,13 @@ std::optional<std::vector<std::string>> unpacked(std::string_view all) {
   return texts;
 }
 
-std::optional<std::vector<std::string>> collect(const std::string& key, int ranks, const std::string& said, Clock::time_point until) {
+std::optional<std::vector<std::string>> collect(const std::string& key, int ranks, const std::string& said,
+                                                Clock::time_point until) {
   socklen_t size = 0;
   const sockaddr_un address = address_of(key, size);
   Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 || listen(listener.get(), ranks) != 0) return std::nullopt;
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 || listen(listener.get(), ranks) != 0)
+    return std::nullopt;
   std::vector<std::string> all(static_cast<size_t>(ranks));
   std::vector<Fd> others;
   all[0] = said;
@@ -102,7 +104,8 @@ std::optional<std::vector<std::string>> collect(const std::string& key, int rank
   return all;
 }
 
-std::optional<std::vector<std::string>> tell(const std::string& key, int rank, int ranks, const std::string& said, Clock::time_point until) {
+std::optional<std::vector<std::string>> tell(const std::string& key, int rank, int ranks, const std::string& said,
+                                             Clock::time_point until) {
   socklen_t size = 0;
   const sockaddr_un address = address_of(key, size);
   while (Clock::now() < until) {
@@ -122,7 +125,8 @@ std::optional<std::vector<std::string>> tell(const std::string& key, int rank, i
 
 }  // namespace
 
-std::optional<std::vector<std::string>> meet(const std::string& key, int rank, int ranks, const std::string& said, std::chrono::milliseconds patience) {
+std::optional<std::vector<std::string>> meet(const std::string& key, int rank, int ranks, const std::string& said,
+                                             std::chrono::milliseconds patience) {
   const auto until = Clock::now() + patience;
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   auto all = rank == 0 ? collect(key, ranks, said, until) : tell(key, rank, ranks, said, until);

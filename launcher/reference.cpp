@@ -18,7 +18,8 @@ struct Command {
 
 void add_commands(const CLI::App& app, const std::string& path, std::vector<Command>& all) {
   all.push_back({path, &app});
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); })) add_commands(*sub, path.empty() ? sub->get_name() : path + " " + sub->get_name(), all);
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); }))
+    add_commands(*sub, path.empty() ? sub->get_name() : path + " " + sub->get_name(), all);
 }
 std::vector<Command> commands_of(const CLI::App& app) {
   std::vector<Command> all;
@@ -35,7 +36,8 @@ std::vector<std::string> names_of(const CLI::Option& option) {  // none of posit
 
 std::vector<std::string> words_of(const CLI::App& app) {
   std::vector<std::string> words;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); })) words.push_back(sub->get_name());
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); }))
+    words.push_back(sub->get_name());
   for (const CLI::Option* option : app.get_options())
     for (std::string& name : names_of(*option)) words.push_back(std::move(name));
   return words;
@@ -60,12 +62,14 @@ std::string completion(const CLI::App& app) {
     for (const CLI::Option* option : command.app->get_options())
       if (std::string values = value_of(*option); values.find('|') != std::string::npos) {
         std::replace(values.begin(), values.end(), '|', ' ');
-        for (const std::string& name : names_of(*option)) choices += fmt::format("    '{} {}') words='{}' ;;\n", command.path, name, values);
+        for (const std::string& name : names_of(*option))
+          choices += fmt::format("    '{} {}') words='{}' ;;\n", command.path, name, values);
       }
     cases += fmt::format("    '{}') words='{}' ;;\n", command.path, joined(words_of(*command.app)));
     paths += fmt::format("|{}", command.path);
   }
-  return fmt::format(R"sh(# bash completion for tutti: eval "$(tutti completion)"; in zsh: autoload -U bashcompinit && bashcompinit first
+  return fmt::format(
+      R"sh(# bash completion for tutti: eval "$(tutti completion)"; in zsh: autoload -U bashcompinit && bashcompinit first
 _tutti() {{
   local path= next words= i
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -84,7 +88,7 @@ _tutti() {{
 }}
 complete -o default -F _tutti tutti
 )sh",
-                     paths, cases, choices);
+      paths, cases, choices);
 }
 
 /// For troff: a dash is a hyphen unless told otherwise, and dots begin requests.
@@ -106,14 +110,17 @@ std::string page_of(const Command& command) {
     const std::string name = names.empty() ? option->get_name(true) : fmt::format("{}", fmt::join(names, ", "));
     const std::string value = names.empty() || option->get_items_expected_max() == 0 ? "" : " " + value_of(*option);
     const std::string initial = option->get_default_str().empty() ? "" : fmt::format(". Default: {}", option->get_default_str());
-    page += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}{}\n", escaped(name), escaped(value), escaped(option->get_description()), escaped(initial), option->get_required() ? ". Required" : "");
+    page += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}{}\n", escaped(name), escaped(value), escaped(option->get_description()),
+                        escaped(initial), option->get_required() ? ". Required" : "");
   }
   return page;
 }
 
 std::string man(const CLI::App& app) {
-  std::string text = fmt::format(".TH TUTTI 1 \"\" \"tutti {}\"\n.SH NAME\ntutti \\- {}\n.SH SYNOPSIS\n\\fBtutti\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR] [\\-\\- \\fIPROGRAM\\fR ...]\n.SH COMMANDS\n", TUTTI_VERSION,
-                                 escaped(app.get_description().substr(app.get_description().find(": ") + 2)));
+  std::string text = fmt::format(
+      ".TH TUTTI 1 \"\" \"tutti {}\"\n.SH NAME\ntutti \\- {}\n.SH SYNOPSIS\n\\fBtutti\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR] "
+      "[\\-\\- \\fIPROGRAM\\fR ...]\n.SH COMMANDS\n",
+      TUTTI_VERSION, escaped(app.get_description().substr(app.get_description().find(": ") + 2)));
   for (const Command& command : commands_of(app))
     if (!command.path.empty()) text += page_of(command);
   text += R"(.SH EXIT STATUS
@@ -132,6 +139,8 @@ TUTTI_BIND, TUTTI_TOPOLOGY and others: docs/cluster.md says which variable decid
 }  // namespace
 
 void tutti::launcher::add_reference(CLI::App& app) {
-  app.add_subcommand("completion", "writes completion for bash: eval \"$(tutti completion)\"")->callback([&app] { std::cout << completion(app); });
+  app.add_subcommand("completion", "writes completion for bash: eval \"$(tutti completion)\"")->callback([&app] {
+    std::cout << completion(app);
+  });
   app.add_subcommand("man", "writes the manual page: tutti man | man -l -")->callback([&app] { std::cout << man(app); });
 }

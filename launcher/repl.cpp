@@ -28,9 +28,11 @@ struct ReplOptions {
 
 volatile pid_t mpirun_pid = 0;
 
-/// mpirun's standard input is no terminal to its ranks, and Ctrl-C ends it. So rank 0 opens this terminal and takes its foreground.
+/// mpirun's standard input is no terminal to its ranks, and Ctrl-C ends it. So rank 0 opens this terminal and takes its
+/// foreground.
 int repl(const ReplOptions& options) {
-  if (!isatty(STDIN_FILENO)) throw tutti::UsageError("repl: standard input is no terminal; scripts are started by mpirun -n N python3 -m tutti script.py");
+  if (!isatty(STDIN_FILENO))
+    throw tutti::UsageError("repl: standard input is no terminal; scripts are started by mpirun -n N python3 -m tutti script.py");
   const std::string terminal = tutti::launcher::terminal_name();
   if (terminal.empty()) throw tutti::UsageError("repl: in the background; it takes the terminal, start it in the foreground");
   setenv("TUTTI_TTY", terminal.c_str(), 1);

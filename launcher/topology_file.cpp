@@ -22,7 +22,8 @@ void check_topology_file(const std::string& file) {
     } catch (const UsageError&) {  // told by who reads it next
     }
   };
-  if (!ask_apart(kPatience, nothing, read)) throw UsageError(fmt::format("{}: hwloc can't read it; has lstopo written it whole?", file));
+  if (!ask_apart(kPatience, nothing, read))
+    throw UsageError(fmt::format("{}: hwloc can't read it; has lstopo written it whole?", file));
 }
 
 }  // namespace tutti::launcher

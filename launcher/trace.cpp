@@ -28,7 +28,8 @@ void tutti::launcher::add_trace(CLI::App& app) {
   auto* trace = app.add_subcommand("trace", "what the flight recorders say (programs write them with TUTTI_TRACE=DIR)");
   need_subcommand(*trace);
   const auto folder = std::make_shared<std::string>(), output = std::make_shared<std::string>();
-  auto* report = trace->add_subcommand("report", "in words: the first failing command, who is behind, collectives that do not fit");
+  auto* report =
+      trace->add_subcommand("report", "in words: the first failing command, who is behind, collectives that do not fit");
   report->add_option("DIR", *folder, "the folder that TUTTI_TRACE named")->required();
   report->callback([folder] {
     for (const auto& session : read(*folder)) std::cout << trace::report(session);

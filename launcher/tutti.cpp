@@ -10,7 +10,8 @@
 
 int main(int argc, char** argv) try {
   for (int stream = 0; stream < 3; ++stream)  // who has closed one must not find our own files there
-    if (fcntl(stream, F_GETFD) < 0) [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);
+    if (fcntl(stream, F_GETFD) < 0) [[maybe_unused]]
+      const int opened = open("/dev/null", O_RDWR);
   CLI::App app("tutti: one controller program drives every rank of an MPI job", "tutti");
   app.set_version_flag("--version", TUTTI_VERSION);
   tutti::launcher::need_subcommand(app);

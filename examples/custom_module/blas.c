@@ -23,7 +23,7 @@ typedef struct {
   int32_t device_type, device_id, ndim; /* device type 1: CPU */
   uint8_t code, bits;                   /* 2, 32: float32 */
   uint16_t lanes;
-  int64_t *shape, *strides;             /* strides null: row-major */
+  int64_t *shape, *strides; /* strides null: row-major */
   uint64_t byte_offset;
 } Tensor;
 

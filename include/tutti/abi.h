@@ -49,21 +49,21 @@ enum {
   kTVMFFIOpaquePtr = 4,
   kTVMFFIDataType = 5,
   kTVMFFIDevice = 6,
-  kTVMFFIDLTensorPtr = 7,    /* arguments only: DLTensor*, valid during the call */
-  kTVMFFIRawStr = 8,         /* arguments only: const char*, valid during the call */
-  kTVMFFIByteArrayPtr = 9,   /* arguments only: TVMFFIByteArray* */
+  kTVMFFIDLTensorPtr = 7,  /* arguments only: DLTensor*, valid during the call */
+  kTVMFFIRawStr = 8,       /* arguments only: const char*, valid during the call */
+  kTVMFFIByteArrayPtr = 9, /* arguments only: TVMFFIByteArray* */
   kTVMFFIObjectRValueRef = 10,
-  kTVMFFISmallStr = 11,      /* up to 7 bytes inside the value */
+  kTVMFFISmallStr = 11, /* up to 7 bytes inside the value */
   kTVMFFISmallBytes = 12,
   /* objects: v_obj points to a TVMFFIObject, followed by what is stated */
   kTVMFFIObject = 64,
-  kTVMFFIStr = 65,           /* TVMFFIByteArray, the bytes followed by a 0 */
-  kTVMFFIBytes = 66,         /* TVMFFIByteArray */
-  kTVMFFIError = 67,         /* TVMFFIErrorCell */
-  kTVMFFIFunction = 68,      /* TVMFFIFunctionCell */
-  kTVMFFIShape = 69,         /* TVMFFIShapeCell */
-  kTVMFFITensor = 70,        /* DLTensor */
-  kTVMFFIArray = 71,         /* TVMFFISeqCell of TVMFFIAny */
+  kTVMFFIStr = 65,      /* TVMFFIByteArray, the bytes followed by a 0 */
+  kTVMFFIBytes = 66,    /* TVMFFIByteArray */
+  kTVMFFIError = 67,    /* TVMFFIErrorCell */
+  kTVMFFIFunction = 68, /* TVMFFIFunctionCell */
+  kTVMFFIShape = 69,    /* TVMFFIShapeCell */
+  kTVMFFITensor = 70,   /* DLTensor */
+  kTVMFFIArray = 71,    /* TVMFFISeqCell of TVMFFIAny */
   kTVMFFIMap = 72,
   kTVMFFIModule = 73,
   kTVMFFIOpaquePyObject = 74 /* void*: see TVMFFIObjectCreateOpaque */
@@ -124,10 +124,11 @@ typedef struct {
 } TVMFFIFunctionCell;
 
 typedef struct {
-  TVMFFIByteArray kind;      /* "ValueError", ... */
+  TVMFFIByteArray kind; /* "ValueError", ... */
   TVMFFIByteArray message;
   TVMFFIByteArray backtrace; /* innermost call first */
-  void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t mode); /* mode 0: replace, 1: append */
+  void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace,
+                           int32_t mode); /* mode 0: replace, 1: append */
   TVMFFIObjectHandle cause_chain;   /* the error that led to this one, or null; tvm-ffi before 0.1.8 has no more than the above */
   TVMFFIObjectHandle extra_context; /* null, or any object */
 } TVMFFIErrorCell;

@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// Base of everything tutti throws. what() says rank and host where known, what was expected, what came, what to do. A NUL in a message
-/// is shown as \0: what() would end there.
+/// Base of everything tutti throws. what() says rank and host where known, what was expected, what came, what to do. A NUL in a
+/// message is shown as \0: what() would end there.
 class TUTTI_API Error : public std::runtime_error {
  public:
   explicit Error(const char* message) : std::runtime_error(message) {}
@@ -36,8 +36,8 @@ class TUTTI_API TimeoutError : public Error {
   using Error::Error;
 };
 
-/// The job is to make room, and the session has been shut down for it (Session::on_preemption). Left to tutti::run it becomes exit code
-/// 75, which schedulers know as "try again later".
+/// The job is to make room, and the session has been shut down for it (Session::on_preemption). Left to tutti::run it becomes
+/// exit code 75, which schedulers know as "try again later".
 class TUTTI_API Preempted : public Error {
  public:
   using Error::Error;
@@ -70,14 +70,14 @@ class TUTTI_API ModuleError : public Error {
 /// One failure on one worker, as it travels to the controller.
 struct WorkerFailure {
   int worker = 0;
-  uint64_t seq = 0;          ///< the command that failed: (worker, seq) names the origin
+  uint64_t seq = 0;  ///< the command that failed: (worker, seq) names the origin
   std::string host;
   int64_t pid = 0;
-  std::string kind;          ///< type of what was thrown, e.g. "std::out_of_range"
+  std::string kind;  ///< type of what was thrown, e.g. "std::out_of_range"
   std::string message;
-  std::string function;      ///< the function that ran, or the action
-  std::string issued_at;     ///< file:line where the controller issued the command
-  std::string traceback;     ///< of the worker, where there is one
+  std::string function;   ///< the function that ran, or the action
+  std::string issued_at;  ///< file:line where the controller issued the command
+  std::string traceback;  ///< of the worker, where there is one
 };
 
 /// Worker functions failed. On the controller: raised once by a synchronising call; equal failures are folded ("workers 0-7").

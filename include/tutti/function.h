@@ -44,9 +44,9 @@ struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
 
 [[noreturn]] TUTTI_API void throw_argument_count(const std::string& function, size_t expected, size_t got);
 [[noreturn]] TUTTI_API void throw_argument_type(const std::string& function, size_t position, const char* expected,
-                                      const Value& got);
+                                                const Value& got);
 [[noreturn]] TUTTI_API void throw_argument_range(const std::string& function, size_t position, int64_t least, uint64_t most,
-                                       const Value& got);
+                                                 const Value& got);
 
 template <class T>
 T take_argument(const std::string& function, size_t position, const Value& value) {
@@ -81,7 +81,7 @@ Function make_function(std::string name, F callable, Function::Options options =
     constexpr size_t kCount = std::tuple_size_v<Arguments>;
     auto call = [name, callable = std::move(callable)](Args args) mutable -> Value {
       if (args.size() != kCount) detail::throw_argument_count(name, kCount, args.size());
-      return [&]<size_t... I>(std::index_sequence<I...>) -> Value {
+      return [&]<size_t... I>(std::index_sequence<I...>)->Value {
         // braces: evaluated left to right, so that the first wrong argument is the one reported
         Arguments converted{detail::take_argument<std::tuple_element_t<I, Arguments>>(name, I, args[I])...};
         if constexpr (std::is_void_v<typename Sig::Result>) {
@@ -90,7 +90,8 @@ Function make_function(std::string name, F callable, Function::Options options =
         } else {
           return Value(callable(std::move(std::get<I>(converted))...));
         }
-      }(std::make_index_sequence<kCount>());
+      }
+      (std::make_index_sequence<kCount>());
     };
     return Function(std::move(name), std::move(call), options);
   }
@@ -101,8 +102,7 @@ Function make_function(std::string name, F callable, Function::Options options =
 /// is enough for all workers. Thread-safe.  @throws UsageError  the name is taken (unless override_existing)
 template <class F>
 bool register_global_func(std::string name, F callable, RegisterOptions options = {}) {
-  detail::register_function(make_function(std::move(name), std::move(callable), options.function),
-                            options.override_existing);
+  detail::register_function(make_function(std::move(name), std::move(callable), options.function), options.override_existing);
   return true;
 }
 

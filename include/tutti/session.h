@@ -103,7 +103,8 @@ struct Place {
   bool is_bound = false;     ///< tutti has put it there; else it was left where it was
   std::string gpu, gpu_pci;  ///< chosen for it: "cuda0", "0000:41:00.0"; empty: none
   std::string nic;           ///< the network card nearest to that, "mlx5_0"; empty: none
-  std::string why;           ///< of all this, in words; empty: nobody has looked at the machine (threads, processes, TUTTI_BIND=none, or, unless TUTTI_BIND is set, a program that has called MPI_Init itself)
+  std::string why;  ///< of all this, in words; empty: nobody has looked at the machine (threads, processes, TUTTI_BIND=none, or,
+                    ///< unless TUTTI_BIND is set, a program that has called MPI_Init itself)
 };
 
 /// How far a session is.
@@ -167,8 +168,9 @@ class TUTTI_API Session {
   /// device: for vm_initialization; default: the worker's. What is wrong is an error of the next synchronising call.
   DModule load_vm_module(std::string_view path, std::optional<Device> device = {}, Where where = Where::current());
 
-  /// Python's `import module_name` on every worker, whose functions are registered then. Workers of a program that is not Python's get
-  /// an interpreter: that of TUTTI_PYTHON (of the version tutti was built for), by default the one it was built for; it searches PYTHONPATH and the working directory.
+  /// Python's `import module_name` on every worker, whose functions are registered then. Workers of a program that is not
+  /// Python's get an interpreter: that of TUTTI_PYTHON (of the version tutti was built for), by default the one it was built for;
+  /// it searches PYTHONPATH and the working directory.
   void import_python_module(std::string_view module_name, Where where = Where::current());
 
   /// `ccl`: "mpi", "local" or "auto" (host memory). Device ids are ignored by these.
@@ -187,8 +189,9 @@ class TUTTI_API Session {
   /// Waits for all workers, raises all unreported errors, each once. One operation, however many workers.
   void sync_all(Timeout timeout = {}, Where where = Where::current());
 
-  /// src is on the controller; every worker (of every group) has it in dst. Returns dst, made if absent. src may be changed on return:
-  /// up to 256 KiB of it are copied; a larger one is read where it lies, and the call waits until all workers are done with it.
+  /// src is on the controller; every worker (of every group) has it in dst. Returns dst, made if absent. src may be changed on
+  /// return: up to 256 KiB of it are copied; a larger one is read where it lies, and the call waits until all workers are done
+  /// with it.
   DRef broadcast(const Tensor& src, const DRef& dst = {}, bool in_group = true, Where where = Where::current());
   /// dst everywhere = worker 0's src: equal counts. Elsewhere src is not read and may be None.
   void broadcast_from_worker0(const DRef& src, const DRef& dst, bool in_group = true, Where where = Where::current());
@@ -196,11 +199,10 @@ class TUTTI_API Session {
   /// broadcast.
   DRef scatter(const Tensor& src, const DRef& dst = {}, bool in_group = true, Where where = Where::current());
   /// to_array on rank r = the r-th of equal parts of worker 0's from_array: count(from) = members * count(to).
-  void scatter_from_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true,
-                            Where where = Where::current());
-  /// Worker 0's to_array = everyone's from_array one after another: count(to) = members * count(from). Elsewhere to_array may be None.
-  void gather_to_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true,
-                         Where where = Where::current());
+  void scatter_from_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true, Where where = Where::current());
+  /// Worker 0's to_array = everyone's from_array one after another: count(to) = members * count(from). Elsewhere to_array may be
+  /// None.
+  void gather_to_worker0(const DRef& from_array, const DRef& to_array, bool in_group = true, Where where = Where::current());
   /// dst = op over everyone's src: equal counts. op: "sum", "prod", "min", "max", "avg" (the sum divided by the members; integers
   /// truncate). bool: min, max; complex: sum, prod, avg; float8: none. Order, rounding, NaN: worker.h. Returns dst.
   DRef allreduce(const DRef& src, const DRef& dst, std::string_view op = "sum", bool in_group = true,
@@ -218,10 +220,10 @@ class TUTTI_API Session {
   /// Waits for all workers, raises what is unreported (RemoteError), ends the session. Again, or of an empty one: does nothing.
   void shutdown(Timeout timeout = {}, Where where = Where::current());
 
-  /// For jobs that may have to make room. After SIGUSR1 (or what TUTTI_PREEMPT_SIGNAL names) the next call on the session runs `hook`
-  /// first, in its own thread: it may use the session, to save what has to be saved, say. Then the session is shut down and the call
-  /// throws Preempted; nothing of it has been sent. What the hook throws leaves the call instead, and the session lives on. Without a
-  /// hook the signal does nothing. Only under tutti::run; other programs' signals are their own.
+  /// For jobs that may have to make room. After SIGUSR1 (or what TUTTI_PREEMPT_SIGNAL names) the next call on the session runs
+  /// `hook` first, in its own thread: it may use the session, to save what has to be saved, say. Then the session is shut down
+  /// and the call throws Preempted; nothing of it has been sent. What the hook throws leaves the call instead, and the session
+  /// lives on. Without a hook the signal does nothing. Only under tutti::run; other programs' signals are their own.
   void on_preemption(std::function<void()> hook);
 
   explicit operator bool() const { return controller_ != nullptr; }
@@ -243,8 +245,8 @@ class TUTTI_API ThreadedSession : public Session {
 };
 
 /// Worker processes on this machine: the program executes itself again and tutti::run serves in them. They stay for the
-/// next session. When tutti::run or the program ends, they end as ranks do: main returns, so that output is flushed. Inside an MPI
-/// job it takes the job's ranks.
+/// next session. When tutti::run or the program ends, they end as ranks do: main returns, so that output is flushed. Inside an
+/// MPI job it takes the job's ranks.
 /// @throws UsageError  the program does not use tutti::run
 class TUTTI_API ProcessSession : public Session {
  public:
@@ -261,12 +263,14 @@ class TUTTI_API SocketSession : public Session {
 };
 
 struct RunOptions {
-  /// How ranks are put on GPUs and cores: "gpu", "cores", "user", "none" as for TUTTI_BIND, which goes first (docs/cluster.md); "": as if it were not set.
+  /// How ranks are put on GPUs and cores: "gpu", "cores", "user", "none" as for TUTTI_BIND, which goes first (docs/cluster.md);
+  /// "": as if it were not set.
   std::string bind;
 };
 
 /// Runs `controller` on rank 0 and serves sessions on all other ranks, under mpirun, srun or alone (a one-rank job).
-/// Call it first in main and return its value: the controller's code; 1 after an uncaught error; 99 set-up error. `options` must be the same on all ranks.
+/// Call it first in main and return its value: the controller's code; 1 after an uncaught error; 99 set-up error. `options` must
+/// be the same on all ranks.
 TUTTI_API int run(int argc, char** argv, const std::function<int(int, char**)>& controller, const RunOptions& options = {});
 
 }  // namespace tutti

@@ -16,8 +16,8 @@ namespace tutti {
 
 using Shape = std::vector<int64_t>;
 
-TUTTI_API std::string to_string(const Shape& shape);    ///< "(2, 3)"
-TUTTI_API int64_t element_count(const Shape& shape);    ///< product; 1 for ()
+TUTTI_API std::string to_string(const Shape& shape);            ///< "(2, 3)"
+TUTTI_API int64_t element_count(const Shape& shape);            ///< product; 1 for ()
 TUTTI_API int64_t size_bytes(const Shape& shape, DType dtype);  ///< @throws UsageError  there is no such tensor
 
 /// A shared handle on n-d memory, DLPack-shaped. Copies of the handle and views share the elements.
@@ -27,8 +27,8 @@ class TUTTI_API Tensor {
   Tensor() = default;  ///< holds nothing; operator bool is false
 
   /// Uninitialised memory, aligned to 64 bytes.  @throws UsageError (negative extent), SystemError (no memory)
-  /// @note Host memory from 16 KiB on can be mapped by the node's other ranks, and is shared with a child after fork(), not copied: what
-  /// either writes, both see. Start children before, or let them only read what the parent leaves alone.
+  /// @note Host memory from 16 KiB on can be mapped by the node's other ranks, and is shared with a child after fork(), not
+  /// copied: what either writes, both see. Start children before, or let them only read what the parent leaves alone.
   static Tensor empty(Shape shape, DType dtype = kFloat32, Device device = cpu());
   /// Uninitialised, with the other's shape, dtype and device, row-major.
   static Tensor like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
@@ -64,7 +64,8 @@ class TUTTI_API Tensor {
   void* data() const;  ///< first element: base() + byte_offset()
   bool is_contiguous() const;
 
-  /// The elements, row-major; valid as long as a handle on the storage lives.  @throws UsageError  T is another type, or the view is strided, or not in host memory
+  /// The elements, row-major; valid as long as a handle on the storage lives.  @throws UsageError  T is another type, or the view
+  /// is strided, or not in host memory
   template <class T>
   std::span<T> values() const {
     check_values(dtype_of<T>());
@@ -72,13 +73,15 @@ class TUTTI_API Tensor {
   }
   /// The only element of a tensor with one.
   template <class T>
-  T item() const { return values<T>()[0]; }
+  T item() const {
+    return values<T>()[0];
+  }
 
-  Tensor reshape(Shape shape) const;                        ///< a view; the count must agree, contiguous only
-  Tensor slice(int64_t begin, int64_t end) const;           ///< a view of rows [begin, end) of axis 0
+  Tensor reshape(Shape shape) const;                                    ///< a view; the count must agree, contiguous only
+  Tensor slice(int64_t begin, int64_t end) const;                       ///< a view of rows [begin, end) of axis 0
   Tensor view(Shape shape, Shape strides, uint64_t byte_offset) const;  ///< any view inside the storage
-  Tensor contiguous() const;                                ///< itself, or a row-major copy of a strided view
-  void copy_from(const Tensor& source) const;               ///< same count and dtype; both contiguous, host memory
+  Tensor contiguous() const;                                            ///< itself, or a row-major copy of a strided view
+  void copy_from(const Tensor& source) const;                           ///< same count and dtype; both contiguous, host memory
 
   bool is_foreign() const;  ///< made by wrap(): what frees it is the caller's, and may be anything
   bool shares_memory_with(const Tensor& other) const { return storage_ && storage_ == other.storage_; }

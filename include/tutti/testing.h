@@ -1,4 +1,5 @@
-/// Tests of MPI programs with GoogleTest. Every rank runs every test; a test that fails on one rank fails on all, and rank 0 tells, once.
+/// Tests of MPI programs with GoogleTest. Every rank runs every test; a test that fails on one rank fails on all, and rank 0
+/// tells, once.
 ///
 ///     #include <tutti/testing.h>
 ///     TEST(Ring, PassesOn) {
@@ -7,8 +8,8 @@
 ///     }
 ///     int main(int argc, char** argv) { return tutti::mpi_testing::run(argc, argv); }
 ///
-/// `tutti test -n 1,2,4 -- ./ring_test` runs it at several rank counts, with a time limit. Needs MPI and GoogleTest; header only, without libtutti.
-/// Tests of a tutti *session* need none of this: GoogleTest runs in the controller program (docs/testing.md).
+/// `tutti test -n 1,2,4 -- ./ring_test` runs it at several rank counts, with a time limit. Needs MPI and GoogleTest; header only,
+/// without libtutti. Tests of a tutti *session* need none of this: GoogleTest runs in the controller program (docs/testing.md).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +35,8 @@ namespace tutti::mpi_testing {
 namespace detail {
 
 inline constexpr int kSkipped = 77, kSetUpError = 99;
-inline constexpr const char *kRank = "TUTTI_TESTING_RANK", *kSize = "TUTTI_TESTING_SIZE";  // for a death test's process, which has no MPI
+inline constexpr const char *kRank = "TUTTI_TESTING_RANK",
+                            *kSize = "TUTTI_TESTING_SIZE";  // for a death test's process, which has no MPI
 
 inline int ask(int (*mpi)(MPI_Comm, int*), const char* variable, int otherwise) {
   int has_mpi = 0;
@@ -103,7 +105,8 @@ inline std::string ranks_in_words(const std::vector<int>& ranks) {
   return words;
 }
 
-/// Before the next test begins, all ranks know of this one's failures. What one rank does not run, for its set-up says so, none runs.
+/// Before the next test begins, all ranks know of this one's failures. What one rank does not run, for its set-up says so, none
+/// runs.
 class OneVerdict : public ::testing::EmptyTestEventListener {
  public:
   explicit OneVerdict(MPI_Comm comm) : comm_(comm) {
@@ -114,8 +117,12 @@ class OneVerdict : public ::testing::EmptyTestEventListener {
   bool nothing_ran() const { return nothing_ran_; }  ///< an environment's SetUp has skipped all
 
   void OnEnvironmentsSetUpEnd(const ::testing::UnitTest&) override {
-    const Stop stop = stop_all(::testing::Test::HasFatalFailure() ? Stop::kFailed : ::testing::Test::IsSkipped() ? Stop::kSkip : Stop::kNo, "an environment's SetUp");
-    if (stop == Stop::kSkip && ::testing::Test::HasFailure()) fail("an environment's SetUp has failed, another one has skipped");  // a failed skip stops nothing
+    const Stop stop = stop_all(::testing::Test::HasFatalFailure() ? Stop::kFailed
+                               : ::testing::Test::IsSkipped()     ? Stop::kSkip
+                                                                  : Stop::kNo,
+                               "an environment's SetUp");
+    if (stop == Stop::kSkip && ::testing::Test::HasFailure())
+      fail("an environment's SetUp has failed, another one has skipped");  // a failed skip stops nothing
     nothing_ran_ |= stop == Stop::kSkip;
     skipped_.clear();
   }
@@ -135,13 +142,16 @@ class OneVerdict : public ::testing::EmptyTestEventListener {
   }
   void OnTestEnd(const ::testing::TestInfo&) override {
     exchange();
-    if (!skipped_.empty()) ::testing::Test::RecordProperty("skipped_because", std::exchange(skipped_, {}));  // GoogleTest's JSON has no word of it
+    if (!skipped_.empty())
+      ::testing::Test::RecordProperty("skipped_because", std::exchange(skipped_, {}));  // GoogleTest's JSON has no word of it
   }
   void OnTestSuiteEnd(const ::testing::TestSuite&) override { exchange(); }
   void OnEnvironmentsTearDownEnd(const ::testing::UnitTest&) override { exchange(); }
 
  private:
-  static std::string in_words(const Failure& failure) { return ", where it has failed: " + failure.file + ":" + std::to_string(failure.line) + ": " + failure.message; }
+  static std::string in_words(const Failure& failure) {
+    return ", where it has failed: " + failure.file + ":" + std::to_string(failure.line) + ": " + failure.message;
+  }
 
   /// What the ranks' set-ups have come to, as the worst has it, is what this one's comes to.
   Stop stop_all(Stop mine, const char* what) {
@@ -206,13 +216,17 @@ class OneVerdict : public ::testing::EmptyTestEventListener {
 
 }  // namespace detail
 
-/// Starts MPI if nobody has, runs all tests, ends MPI if it has started it. Collective over MPI_COMM_WORLD. GoogleTest's options work; files that
+/// Starts MPI if nobody has, runs all tests, ends MPI if it has started it. Collective over MPI_COMM_WORLD. GoogleTest's options
+/// work; files that
 /// --gtest_output names are written by rank 0. SIGUSR2 makes each rank say which test it is in. Constructors and
-/// destructors of fixtures must not wait for other ranks: where SetUpTestSuite has failed on one, it makes none. A death test's process has no MPI, but rank() and size().
-/// @return  what main shall return, the same on all ranks: 0; 1 if a test failed on any; 77 if all were skipped; 99 if none was run, or MPI can't be started
+/// destructors of fixtures must not wait for other ranks: where SetUpTestSuite has failed on one, it makes none. A death test's
+/// process has no MPI, but rank() and size().
+/// @return  what main shall return, the same on all ranks: 0; 1 if a test failed on any; 77 if all were skipped; 99 if none was
+/// run, or MPI can't be started
 inline int run(int argc, char** argv) {
   // a death test of the style "threadsafe" starts this program once more
-  const bool is_death = std::any_of(argv, argv + argc, [](const char* word) { return std::strncmp(word, "--gtest_internal_run_death_test=", 32) == 0; });
+  const bool is_death = std::any_of(
+      argv, argv + argc, [](const char* word) { return std::strncmp(word, "--gtest_internal_run_death_test=", 32) == 0; });
   if (is_death) {
     ::testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
@@ -222,7 +236,8 @@ inline int run(int argc, char** argv) {
   if (!was_started && MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return detail::kSetUpError;
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  const bool wants_help = std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--help") == 0 || std::strcmp(word, "-h") == 0; });
+  const bool wants_help = std::any_of(
+      argv, argv + argc, [](const char* word) { return std::strcmp(word, "--help") == 0 || std::strcmp(word, "-h") == 0; });
   ::testing::InitGoogleTest(&argc, argv);
   struct sigaction before {};
   if (sigaction(SIGUSR2, nullptr, &before) == 0 && before.sa_handler == SIG_DFL) std::signal(SIGUSR2, detail::tell_status);
@@ -248,8 +263,11 @@ inline int run(int argc, char** argv) {
     if (rank() == 0) std::fprintf(stderr, "no test was run: --gtest_filter matches none, or an option is misspelt\n");
     code = detail::kSetUpError;
   }
-  if (code == 0 && (verdict->nothing_ran() || (tests.skipped_test_count() > 0 && tests.skipped_test_count() == tests.test_to_run_count()))) code = detail::kSkipped;
-  constexpr int kCodes[] = {detail::kSkipped, 0, detail::kSetUpError, 1};  // the worst of all ranks' counts; others than these are failures
+  if (code == 0 &&
+      (verdict->nothing_ran() || (tests.skipped_test_count() > 0 && tests.skipped_test_count() == tests.test_to_run_count())))
+    code = detail::kSkipped;
+  constexpr int kCodes[] = {detail::kSkipped, 0, detail::kSetUpError,
+                            1};  // the worst of all ranks' counts; others than these are failures
   int worst = static_cast<int>(std::find(kCodes, kCodes + 3, code) - kCodes);
   MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, comm);
   code = kCodes[worst];

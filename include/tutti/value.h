@@ -15,8 +15,8 @@
 #include <variant>
 #include <vector>
 
-#include "tutti/tensor.h"
 #include "tutti/export.h"
+#include "tutti/tensor.h"
 
 namespace tutti {
 
@@ -44,7 +44,7 @@ struct Opaque {
 namespace detail {
 struct FunctionName;
 TUTTI_API const char* type_name(const std::type_info& type);  ///< as in the source; lives for ever
-}
+}  // namespace detail
 
 /// A callable with its name. Copies share it.
 class TUTTI_API Function {
@@ -75,10 +75,24 @@ using List = std::vector<Value>;
 /// What arguments, results and registers hold.
 class TUTTI_API Value {
  public:
-  enum class Kind { kNone, kBool, kInt, kFloat, kStr, kBytes, kShape, kDType, kDevice, kTensor, kList, kFunction, kOpaque,
-                    kRegister };
-  using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, Shape, DType, Device, Tensor,
-                               List, Function, Opaque, RegisterRef>;
+  enum class Kind {
+    kNone,
+    kBool,
+    kInt,
+    kFloat,
+    kStr,
+    kBytes,
+    kShape,
+    kDType,
+    kDevice,
+    kTensor,
+    kList,
+    kFunction,
+    kOpaque,
+    kRegister
+  };
+  using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, Shape, DType, Device, Tensor, List,
+                               Function, Opaque, RegisterRef>;
 
   Value() noexcept : data_() {}
   Value(std::nullptr_t) noexcept : data_() {}
@@ -101,8 +115,7 @@ class TUTTI_API Value {
     return *this;
   }
   template <class T>
-    requires(std::integral<T> && !std::same_as<T, bool>)
-  Value(T v) : data_(to_int64(v)) {}
+  requires(std::integral<T> && !std::same_as<T, bool>) Value(T v) : data_(to_int64(v)) {}
   template <std::same_as<bool> T>  // nothing else: no pointers, no enums
   Value(T v) : data_(v) {}
   template <std::floating_point T>

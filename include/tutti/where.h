@@ -8,9 +8,7 @@ namespace tutti {
 struct Where {
   const char* file = "";
   uint32_t line = 0;
-  static constexpr Where current(const char* file = __builtin_FILE(), uint32_t line = __builtin_LINE()) {
-    return {file, line};
-  }
+  static constexpr Where current(const char* file = __builtin_FILE(), uint32_t line = __builtin_LINE()) { return {file, line}; }
 };
 
 }  // namespace tutti

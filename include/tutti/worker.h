@@ -33,11 +33,11 @@ class TUTTI_API Comm {
   const std::vector<int>& workers() const;  ///< worker ids by rank
 
   /// dst = op over all members of src; counts and dtypes agree. avg: the sum divided by size (integers truncate).
-  /// float16 and bfloat16 are widened to float32 and rounded to nearest even. ccl "local": added up in the order of ranks, rounded
-  /// once, the same bits on every member and in every run. ccl "mpi": in MPI's order, rounded after each step (avg: once). "auto" over
-  /// several nodes: on each node as "local", over the nodes as "mpi".
-  /// min and max of floats, on every ccl: a NaN on any member gives NaN (always the same: numpy's nan), and -0 is below +0
-  /// (IEEE 754-2019 minimum and maximum). The order of members does not matter.
+  /// float16 and bfloat16 are widened to float32 and rounded to nearest even. ccl "local": added up in the order of ranks,
+  /// rounded once, the same bits on every member and in every run. ccl "mpi": in MPI's order, rounded after each step (avg:
+  /// once). "auto" over several nodes: on each node as "local", over the nodes as "mpi". min and max of floats, on every ccl: a
+  /// NaN on any member gives NaN (always the same: numpy's nan), and -0 is below +0 (IEEE 754-2019 minimum and maximum). The
+  /// order of members does not matter.
   void allreduce(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
   /// Member r gets the r-th of `size` equal parts of the reduced src: count(src) == size * count(dst).
   void reduce_scatter(const Tensor& src, const Tensor& dst, ReduceOp op = ReduceOp::kSum) const;
@@ -67,15 +67,15 @@ class TUTTI_API Comm {
 
 namespace worker {  // on the thread that a session called, not on others that its function starts
 
-TUTTI_API bool active();            ///< whether this thread runs a session's function
-TUTTI_API int id();                 ///< 0..count()-1
-TUTTI_API int count();              ///< workers of the session
+TUTTI_API bool active();  ///< whether this thread runs a session's function
+TUTTI_API int id();       ///< 0..count()-1
+TUTTI_API int count();    ///< workers of the session
 TUTTI_API int group_id();
 TUTTI_API int group_size();
 TUTTI_API int num_groups();
-TUTTI_API Device device();          ///< what init_ccl gave this worker; cpu(0) before
-TUTTI_API Comm world();             ///< all workers
-TUTTI_API Comm group();             ///< the workers of our group
+TUTTI_API Device device();  ///< what init_ccl gave this worker; cpu(0) before
+TUTTI_API Comm world();     ///< all workers
+TUTTI_API Comm group();     ///< the workers of our group
 
 }  // namespace worker
 

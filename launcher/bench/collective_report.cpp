@@ -11,15 +11,18 @@
 namespace tutti::bench {
 namespace {
 
-std::map<int64_t, double> read(const std::string& path, const std::string& operation, int workers, const CollectiveOptions& o) try {
+std::map<int64_t, double> read(const std::string& path, const std::string& operation, int workers,
+                               const CollectiveOptions& o) try {
   std::ifstream file(path);
   if (!file) throw UsageError("can't be opened");
   std::map<int64_t, double> times;
   const auto report = nlohmann::json::parse(file);
   const auto same = [&](const char* name, const auto& here) {
-    if (report.at(name) != here) throw UsageError(fmt::format("its {} is {}, here it is {}", name, report.at(name).dump(), nlohmann::json(here).dump()));
+    if (report.at(name) != here)
+      throw UsageError(fmt::format("its {} is {}, here it is {}", name, report.at(name).dump(), nlohmann::json(here).dump()));
   };
-  same("operation", operation), same("workers", workers), same("dtype", o.dtype), same("memory", o.memory), same("ccl", o.ccl), same("skew_us", o.skew_us);
+  same("operation", operation), same("workers", workers), same("dtype", o.dtype), same("memory", o.memory), same("ccl", o.ccl),
+      same("skew_us", o.skew_us);
   for (const auto& row : report.at("rows")) times[row.at("size").get<int64_t>()] = row.at("out_of_place").at("us").get<double>();
   return times;
 } catch (const std::exception& error) {
@@ -38,7 +41,11 @@ int64_t parse_size(const std::string& text) {
   } catch (const std::exception&) {
   }
   const std::string unit = text.substr(end);
-  const double scale = unit == "G" ? 1 << 30 : unit == "M" ? 1 << 20 : unit == "K" ? 1 << 10 : unit.empty() || unit == "B" ? 1 : 0;
+  const double scale = unit == "G"                   ? 1 << 30
+                       : unit == "M"                 ? 1 << 20
+                       : unit == "K"                 ? 1 << 10
+                       : unit.empty() || unit == "B" ? 1
+                                                     : 0;
   if (end == 0 || scale == 0 || !(value >= 0 && value * scale <= 1e15))
     throw UsageError(fmt::format("'{}' is no size; expected bytes, or a number with K, M or G", text));
   return static_cast<int64_t>(value * scale);
@@ -47,14 +54,21 @@ int64_t parse_size(const std::string& text) {
 CollectiveReport::CollectiveReport(CollectiveOptions options, std::string operation, int workers)
     : options_(std::move(options)), operation_(std::move(operation)), workers_(workers) {
   if (!options_.baseline.empty()) earlier_ = read(options_.baseline, operation_, workers_, options_);
-  if (options_.format == "osu") fmt::print("# {} {} {}, {} workers\n# {:<12}{:>16}{:>16}\n", operation_, options_.dtype, options_.redop, workers_, "Size", "Avg Latency(us)", "MPI (us)");
+  if (options_.format == "osu")
+    fmt::print("# {} {} {}, {} workers\n# {:<12}{:>16}{:>16}\n", operation_, options_.dtype, options_.redop, workers_, "Size",
+               "Avg Latency(us)", "MPI (us)");
   if (options_.format != "table") return;
-  fmt::print("# {} workers, ccl {}, {} memory{}; each time: median of {} iterations, of the slowest member. x: how many times as fast as MPI\n",
-             workers_, options_.ccl, options_.memory, options_.skew_us > 0 ? fmt::format(", members up to {} us apart", options_.skew_us) : "", options_.iterations);
-  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n", "size", "count", "type", "redop", "root", "out:time", "algbw",
-             "busbw", "#wrong", "MPI", "x", "in:time", "algbw", "busbw", "#wrong", "MPI", "x");
-  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)",
-             "(GB/s)", "", "(us)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "");
+  fmt::print(
+      "# {} workers, ccl {}, {} memory{}; each time: median of {} iterations, of the slowest member. x: how many times as fast "
+      "as MPI\n",
+      workers_, options_.ccl, options_.memory,
+      options_.skew_us > 0 ? fmt::format(", members up to {} us apart", options_.skew_us) : "", options_.iterations);
+  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n",
+             "size", "count", "type", "redop", "root", "out:time", "algbw", "busbw", "#wrong", "MPI", "x", "in:time", "algbw",
+             "busbw", "#wrong", "MPI", "x");
+  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n",
+             "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+             "");
 }
 
 double CollectiveReport::bus_factor() const {
@@ -70,18 +84,22 @@ void CollectiveReport::add(const CollectiveRow& row) {
 }
 
 void CollectiveReport::print(const CollectiveRow& row) const {
-  if (options_.format == "osu") fmt::print("{:<14}{:>16.2f}{:>16}\n", row.size_bytes, row.ours.value_or(0), row.mpi ? fmt::format("{:.2f}", *row.mpi) : "-");
+  if (options_.format == "osu")
+    fmt::print("{:<14}{:>16.2f}{:>16}\n", row.size_bytes, row.ours.value_or(0), row.mpi ? fmt::format("{:.2f}", *row.mpi) : "-");
   if (options_.format != "table") return;
   const auto half = [&](std::optional<double> ours, std::optional<double> mpi, int64_t wrong) {
     if (!ours) return fmt::format("  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}", "-", "-", "-", "-", "-", "-");
     const double bandwidth = gigabytes_a_second(row.size_bytes, *ours);
-    return fmt::format("  {:>9.2f} {:>7.2f} {:>7.2f} {:>6} {:>9} {:>5}", *ours, bandwidth, bandwidth * bus_factor(), options_.check ? std::to_string(wrong) : "N/A",
-                       mpi ? fmt::format("{:.2f}", *mpi) : "-", mpi ? fmt::format("{:.2f}", *mpi / *ours) : "-");
+    return fmt::format("  {:>9.2f} {:>7.2f} {:>7.2f} {:>6} {:>9} {:>5}", *ours, bandwidth, bandwidth * bus_factor(),
+                       options_.check ? std::to_string(wrong) : "N/A", mpi ? fmt::format("{:.2f}", *mpi) : "-",
+                       mpi ? fmt::format("{:.2f}", *mpi / *ours) : "-");
   };
   const auto before = earlier_.find(row.size_bytes);
-  fmt::print("{:>12} {:>11} {:>8} {:>6} {:>4}{} {}{}\n", row.size_bytes, row.count, options_.dtype, options_.redop, options_.root, half(row.ours, row.mpi, row.wrong),
-             half(row.ours_in_place, row.mpi_in_place, row.wrong_in_place),
-             before != earlier_.end() && row.ours ? fmt::format("  baseline {:.2f} ({:+.1f} %)", before->second, 100 * (*row.ours / before->second - 1)) : "");
+  fmt::print("{:>12} {:>11} {:>8} {:>6} {:>4}{} {}{}\n", row.size_bytes, row.count, options_.dtype, options_.redop, options_.root,
+             half(row.ours, row.mpi, row.wrong), half(row.ours_in_place, row.mpi_in_place, row.wrong_in_place),
+             before != earlier_.end() && row.ours
+                 ? fmt::format("  baseline {:.2f} ({:+.1f} %)", before->second, 100 * (*row.ours / before->second - 1))
+                 : "");
   std::fflush(stdout);
 }
 
@@ -95,11 +113,20 @@ bool CollectiveReport::finish() const {
       if (time && row.size_bytes > 0) bandwidth += gigabytes_a_second(row.size_bytes, *time) * bus_factor(), ++ways;
   }
   if (options_.format == "table")
-    fmt::print("# wrong values: {}{}\n# average bus bandwidth: {:.4f} GB/s\n", wrong, options_.check ? "" : " (not checked)", ways > 0 ? bandwidth / ways : 0);
+    fmt::print("# wrong values: {}{}\n# average bus bandwidth: {:.4f} GB/s\n", wrong, options_.check ? "" : " (not checked)",
+               ways > 0 ? bandwidth / ways : 0);
   if (options_.format == "json") {
-    nlohmann::ordered_json out = {{"schema", "tutti.bench-collective/1"}, {"operation", operation_}, {"workers", workers_}, {"dtype", options_.dtype},
-                                  {"redop", options_.redop}, {"root", options_.root}, {"memory", options_.memory}, {"ccl", options_.ccl}, {"skew_us", options_.skew_us},
-                                  {"iterations", options_.iterations}, {"rows", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json out = {{"schema", "tutti.bench-collective/1"},
+                                  {"operation", operation_},
+                                  {"workers", workers_},
+                                  {"dtype", options_.dtype},
+                                  {"redop", options_.redop},
+                                  {"root", options_.root},
+                                  {"memory", options_.memory},
+                                  {"ccl", options_.ccl},
+                                  {"skew_us", options_.skew_us},
+                                  {"iterations", options_.iterations},
+                                  {"rows", nlohmann::ordered_json::array()}};
     for (const CollectiveRow& row : rows_) {
       nlohmann::ordered_json entry = {{"size", row.size_bytes}, {"count", row.count}};
       const auto half = [&](const char* name, std::optional<double> ours, std::optional<double> mpi, int64_t bad) {

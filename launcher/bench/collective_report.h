@@ -10,15 +10,15 @@ namespace tutti::bench {
 
 /// Options as nccl-tests has them, and what they don't need.
 struct CollectiveOptions {
-  std::string least = "8", most = "64M";                 ///< -b -e
-  double factor = 2;                                     ///< -f
-  int iterations = 20, warm_ups = 5, check = 1;          ///< -n -w -c
-  std::string dtype = "float32", redop = "sum";          ///< -d -o
-  int root = 0;                                          ///< -r
+  std::string least = "8", most = "64M";         ///< -b -e
+  double factor = 2;                             ///< -f
+  int iterations = 20, warm_ups = 5, check = 1;  ///< -n -w -c
+  std::string dtype = "float32", redop = "sum";  ///< -d -o
+  int root = 0;                                  ///< -r
   std::string format = "table", baseline;
-  std::string memory = "tutti";                          ///< or "foreign": as of a numpy array
+  std::string memory = "tutti";  ///< or "foreign": as of a numpy array
   std::string ccl = "auto";
-  int skew_us = 0;                                       ///< members come up to so much apart
+  int skew_us = 0;  ///< members come up to so much apart
 };
 
 /// Medians over the iterations of the slowest member's time, in microseconds; none: there is no such way, or no such MPI type.

@@ -1,5 +1,5 @@
-// Every iteration has fresh data, and every member checks its own dst, all of it. Small messages go several at a time, each with data
-// and a dst of its own, which holds junk before. MPI's turn comes after ours.
+// Every iteration has fresh data, and every member checks its own dst, all of it. Small messages go several at a time, each with
+// data and a dst of its own, which holds junk before. MPI's turn comes after ours.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -32,8 +32,9 @@ struct Task {
 };
 
 std::optional<MPI_Datatype> mpi_type(DType d) {
-  const std::pair<DType, MPI_Datatype> rows[] = {{kInt8, MPI_INT8_T}, {kInt16, MPI_INT16_T}, {kInt32, MPI_INT32_T}, {kInt64, MPI_INT64_T}, {kUInt8, MPI_UINT8_T}, {kUInt16, MPI_UINT16_T},
-                                                 {kUInt32, MPI_UINT32_T}, {kUInt64, MPI_UINT64_T}, {kFloat32, MPI_FLOAT}, {kFloat64, MPI_DOUBLE}};
+  const std::pair<DType, MPI_Datatype> rows[] = {
+      {kInt8, MPI_INT8_T},     {kInt16, MPI_INT16_T},   {kInt32, MPI_INT32_T},   {kInt64, MPI_INT64_T}, {kUInt8, MPI_UINT8_T},
+      {kUInt16, MPI_UINT16_T}, {kUInt32, MPI_UINT32_T}, {kUInt64, MPI_UINT64_T}, {kFloat32, MPI_FLOAT}, {kFloat64, MPI_DOUBLE}};
   for (const auto& [dtype, type] : rows)
     if (dtype == d) return type;
   return std::nullopt;
@@ -58,19 +59,30 @@ Tensor memory(int64_t count, DType dtype, bool foreign) {
 class Member {
  public:
   Member(Task task, const Comm& comm, MPI_Comm mpi)
-      : task_(std::move(task)), comm_(comm), mpi_(mpi), rank_(comm.rank()), size_(comm.size()), part_(task_.count / size_),
-        is_reduction_(task_.operation == "allreduce" || task_.operation == "reduce_scatter"), reduced_(Pattern::reduced(task_.dtype, size_, task_.op)) {
+      : task_(std::move(task)),
+        comm_(comm),
+        mpi_(mpi),
+        rank_(comm.rank()),
+        size_(comm.size()),
+        part_(task_.count / size_),
+        is_reduction_(task_.operation == "allreduce" || task_.operation == "reduce_scatter"),
+        reduced_(Pattern::reduced(task_.dtype, size_, task_.op)) {
     for (int r = 0; r < size_; ++r) of_.push_back(Pattern::of_rank(task_.dtype, r, is_reduction_));
   }
 
-  bool has_in_place() const { return task_.operation == "allreduce" || task_.operation == "broadcast" || task_.operation == "allgather" || task_.operation == "reduce_scatter"; }
+  bool has_in_place() const {
+    return task_.operation == "allreduce" || task_.operation == "broadcast" || task_.operation == "allgather" ||
+           task_.operation == "reduce_scatter";
+  }
   bool sends() const { return !is("sendrecv") || rank_ == 0; }
   int64_t src_count() const { return is("allgather") || is("gather") ? part_ : task_.count; }
   int64_t dst_count() const { return is("reduce_scatter") || is("scatter") ? part_ : task_.count; }
   int64_t dst_at_in_place() const { return is("reduce_scatter") ? rank_ * part_ : 0; }  // of the elements that both share
   int64_t src_at_in_place() const { return is("allgather") ? rank_ * part_ : 0; }
 
-  void fill(const Tensor& src, int64_t phase) const { of_[static_cast<size_t>(rank_)].write(src.data(), src.element_count(), phase); }
+  void fill(const Tensor& src, int64_t phase) const {
+    of_[static_cast<size_t>(rank_)].write(src.data(), src.element_count(), phase);
+  }
 
   int64_t count_wrong(const Tensor& dst, int64_t phase) const {
     const auto at = [&](int64_t element) { return static_cast<const char*>(dst.data()) + element * task_.dtype.size_bytes(); };
@@ -103,7 +115,8 @@ class Member {
     const auto n = static_cast<int>(task_.count), part = static_cast<int>(part_);
     void* from = in_place ? MPI_IN_PLACE : src.data();
     if (is("allreduce")) MPI_Allreduce(from, dst.data(), n, type, mpi_op(task_.op), mpi_);
-    else if (is("reduce_scatter")) MPI_Reduce_scatter_block(from, in_place ? src.data() : dst.data(), part, type, mpi_op(task_.op), mpi_);
+    else if (is("reduce_scatter"))
+      MPI_Reduce_scatter_block(from, in_place ? src.data() : dst.data(), part, type, mpi_op(task_.op), mpi_);
     else if (is("allgather")) MPI_Allgather(from, part, type, dst.data(), part, type, mpi_);
     else if (is("broadcast")) MPI_Bcast(rank_ == task_.root ? src.data() : dst.data(), n, type, task_.root, mpi_);
     else if (is("scatter")) MPI_Scatter(src.data(), part, type, dst.data(), part, type, task_.root, mpi_);
@@ -126,7 +139,8 @@ class Member {
   std::vector<Pattern> of_;
 };
 
-/// @return float64 [kWays, iterations, 2]: when it began and ended, in us; of a way that was not run 0. Then the two numbers of wrong elements.
+/// @return float64 [kWays, iterations, 2]: when it began and ended, in us; of a way that was not run 0. Then the two numbers of
+/// wrong elements.
 Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool check, bool foreign, int64_t skew_us) {
   const Comm comm = worker::world();
   const MPI_Comm mpi = interop::communicator(comm);
@@ -144,7 +158,8 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
     std::vector<std::pair<Tensor, Tensor>> operands;
     for (int64_t b = 0; b < batch; ++b) {
       if (!in_place) {
-        operands.emplace_back(memory(member.src_count(), task.dtype, foreign || by_mpi), memory(member.dst_count(), task.dtype, foreign || by_mpi));
+        operands.emplace_back(memory(member.src_count(), task.dtype, foreign || by_mpi),
+                              memory(member.dst_count(), task.dtype, foreign || by_mpi));
         continue;
       }
       const Tensor whole = memory(task.count, task.dtype, foreign || by_mpi);
@@ -161,7 +176,9 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
       comm.barrier();
       MPI_Barrier(mpi);
       if (skew_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(skew_us)));
-      const auto now = [] { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+      const auto now = [] {
+        return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+      };
       const double begin = now();
       for (const auto& [src, dst] : operands) {
         if (by_mpi) member.mpi(src, dst, in_place);
@@ -174,15 +191,19 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
       times[1] = begin + (end - begin) / static_cast<double>(batch);
       if (check && !by_mpi)
         for (int64_t b = 0; b < batch; ++b)
-          figures[static_cast<size_t>(kWays * iterations * 2 + in_place)] += static_cast<double>(member.count_wrong(operands[static_cast<size_t>(b)].second, phase(b)));
+          figures[static_cast<size_t>(kWays * iterations * 2 + in_place)] +=
+              static_cast<double>(member.count_wrong(operands[static_cast<size_t>(b)].second, phase(b)));
     }
   }
   return out;
 }
 
-const bool registered = register_global_func("bench.collective", [](const std::string& operation, DType dtype, const std::string& redop, int64_t root, int64_t count, const Shape& how) {
-  return measure({operation, dtype, parse_reduce_op(redop), static_cast<int>(root), count}, how.at(0), how.at(1), how.at(2) != 0, how.at(3) != 0, how.at(4));
-});
+const bool registered = register_global_func(
+    "bench.collective",
+    [](const std::string& operation, DType dtype, const std::string& redop, int64_t root, int64_t count, const Shape& how) {
+      return measure({operation, dtype, parse_reduce_op(redop), static_cast<int>(root), count}, how.at(0), how.at(1),
+                     how.at(2) != 0, how.at(3) != 0, how.at(4));
+    });
 
 const bool host_registered = register_global_func("bench.host", [] { return host_name(); });
 
@@ -204,7 +225,11 @@ CollectiveRow figures_of(const DRef& result, const CollectiveOptions& o, int wor
     const double middle = median(times);
     return middle > 0 ? std::optional(middle) : std::nullopt;
   };
-  CollectiveRow row{.size_bytes = count * dtype.size_bytes(), .count = count, .ours = median_of(kOurs), .ours_in_place = median_of(kOursInPlace), .mpi = median_of(kMpi),
+  CollectiveRow row{.size_bytes = count * dtype.size_bytes(),
+                    .count = count,
+                    .ours = median_of(kOurs),
+                    .ours_in_place = median_of(kOursInPlace),
+                    .mpi = median_of(kMpi),
                     .mpi_in_place = median_of(kMpiInPlace)};
   for (const Tensor& t : all) {
     const auto values = t.values<double>();
@@ -218,7 +243,8 @@ int measure_collective(const std::string& operation, const CollectiveOptions& o)
   const int64_t least = parse_size(o.least), most = parse_size(o.most);
   const DType dtype = parse_dtype(o.dtype);
   const double factor = o.factor;
-  if (least < 1 || most < least || !(factor > 1)) throw UsageError(fmt::format("sizes from {} to {} by {}: expected 1 <= -b <= -e and -f above 1", o.least, o.most, o.factor));
+  if (least < 1 || most < least || !(factor > 1))
+    throw UsageError(fmt::format("sizes from {} to {} by {}: expected 1 <= -b <= -e and -f above 1", o.least, o.most, o.factor));
   Session session = Session::create();
   const int workers = session.num_workers();
   if (o.root < 0 || o.root >= workers) throw UsageError(fmt::format("-r {}: expected a rank below {}", o.root, workers));
@@ -235,13 +261,17 @@ int measure_collective(const std::string& operation, const CollectiveOptions& o)
   int64_t last = 0;
   for (double size = static_cast<double>(least); size <= static_cast<double>(most); size *= factor) {
     int64_t count = static_cast<int64_t>(size) / dtype.size_bytes();
-    if (operation != "allreduce" && operation != "broadcast" && operation != "sendrecv") count = count / workers * workers;  // it goes in equal parts
+    if (operation != "allreduce" && operation != "broadcast" && operation != "sendrecv")
+      count = count / workers * workers;  // it goes in equal parts
     if (count == 0 || count == last) continue;
     last = count;
-    const DRef result = measure(operation, dtype, o.redop, o.root, count, Shape{o.iterations, o.warm_ups, o.check, o.memory == "foreign", o.skew_us});
+    const DRef result = measure(operation, dtype, o.redop, o.root, count,
+                                Shape{o.iterations, o.warm_ups, o.check, o.memory == "foreign", o.skew_us});
     report.add(figures_of(result, o, workers, count, dtype));
   }
-  if (last == 0) throw UsageError(fmt::format("no size from {} to {} gives each of {} workers an element of {}; raise -e", o.least, o.most, workers, o.dtype));
+  if (last == 0)
+    throw UsageError(fmt::format("no size from {} to {} gives each of {} workers an element of {}; raise -e", o.least, o.most,
+                                 workers, o.dtype));
   return report.finish() ? 0 : 1;
 }
 

@@ -38,7 +38,8 @@ double raw_round_us(MPI_Comm comm, int times) {
              else
                for (int r = 1; r < size; ++r) MPI_Recv(answer, 4, MPI_BYTE, r, 1, comm, MPI_STATUS_IGNORE);
            }
-         }) / times * 1e6;
+         }) /
+         times * 1e6;
 }
 
 double raw_rate(MPI_Comm comm, int times) {
@@ -54,8 +55,11 @@ const bool control_functions[] = {
     register_global_func("bench.add", [](int64_t a, int64_t b) { return a + b; }),
     register_global_func("bench.quick_add", [](int64_t a, int64_t b) { return a + b; }, {.function = {.quick = true}}),
     register_global_func("bench.cpu_seconds", [] { return cpu_seconds(); }),
-    register_global_func("bench.raw_round_us", [](int64_t times) { return raw_round_us(interop::communicator(worker::world()), static_cast<int>(times)); }),
-    register_global_func("bench.raw_rate", [](int64_t times) { return raw_rate(interop::communicator(worker::world()), static_cast<int>(times)); }),
+    register_global_func(
+        "bench.raw_round_us",
+        [](int64_t times) { return raw_round_us(interop::communicator(worker::world()), static_cast<int>(times)); }),
+    register_global_func("bench.raw_rate",
+                         [](int64_t times) { return raw_rate(interop::communicator(worker::world()), static_cast<int>(times)); }),
 };
 
 double on_worker_0(const DRef& result) { return result.debug_get_from_remote(0).as<double>(); }
@@ -78,7 +82,8 @@ double call_and_sync_us(Session& s, const char* function, int rounds = kRounds) 
              f(i, 1);
              s.sync_all();
            }
-         }) / rounds * 1e6;
+         }) /
+         rounds * 1e6;
 }
 
 constexpr auto kQuiet = 1s;
@@ -90,7 +95,8 @@ double wake_up_us(Session& s) {
   return seconds([&] {
            f(1, 1);
            s.sync_all();
-         }) * 1e6;
+         }) *
+         1e6;
 }
 
 /// A thread that sleeps on a futex is woken and answers.
@@ -105,7 +111,8 @@ double raw_wake_up_us() {
            word = 1;
            word.notify_one();
            while (answer == 0) std::this_thread::yield();
-         }) * 1e6;
+         }) *
+         1e6;
 }
 
 /// Of the rank that uses most, in percent of a core.
@@ -137,23 +144,29 @@ int measure_control(const Options& options) {
   Report report(options, "control plane", s.num_workers());
   const auto raw = [&](const char* name, int64_t times) { return has_mpi ? on_worker_0(s.get_global_func(name)(times)) : 0.0; };
   for (const char* function : {"bench.add", "bench.quick_add"}) {
-    const auto [ours, theirs] = paired(options.repeats, [&] { return calls_per_second(s, function) * 1e-6; }, [&] { return raw("bench.raw_rate", 200000) * 1e-6; });
-    report.add({fmt::format("calls of {} with two ints, and sync_all", function + 6), "M calls/s", ours, theirs, "MPI_Bcast of 64 B"});
+    const auto [ours, theirs] = paired(
+        options.repeats, [&] { return calls_per_second(s, function) * 1e-6; },
+        [&] { return raw("bench.raw_rate", 200000) * 1e-6; });
+    report.add(
+        {fmt::format("calls of {} with two ints, and sync_all", function + 6), "M calls/s", ours, theirs, "MPI_Bcast of 64 B"});
   }
   for (const char* function : {"bench.quick_add", "bench.add"}) {
-    const auto [ours, theirs] = paired(options.repeats, [&] { return call_and_sync_us(s, function); }, [&] { return raw("bench.raw_round_us", kRounds); });
+    const auto [ours, theirs] = paired(
+        options.repeats, [&] { return call_and_sync_us(s, function); }, [&] { return raw("bench.raw_round_us", kRounds); });
     report.add({fmt::format("call of {} and sync_all", function + 6), "us", ours, theirs, "MPI_Bcast and replies"});
   }
-  const auto [woken, raw_woken] = paired(std::max(options.repeats, kWakeUps), [&] { return wake_up_us(s); }, raw_wake_up_us);
+  const auto [woken, raw_woken] = paired(
+      std::max(options.repeats, kWakeUps), [&] { return wake_up_us(s); }, raw_wake_up_us);
   report.add({"call of add and sync_all after 1 s of quiet", "us", woken, raw_woken, "one futex wake"});
   report.add({"CPU of the busiest rank while nothing is to do", "%", idle_cpu_percent(s), 0, ""});
   report.add({"Session::create and sync_all", "ms", median(starts) * 1e3, 0, ""});
   s.shutdown();
   if (!has_mpi) try {
-    std::optional<Session> first;  // later ones use its processes again
-    report.add({"the process's first ProcessSession(4) and sync_all", "ms", seconds([&] { first.emplace(ProcessSession(4)).sync_all(); }) * 1e3, 0, ""});
-  } catch (const UsageError&) {  // started by mpirun with one rank: its own, not more
-  }
+      std::optional<Session> first;  // later ones use its processes again
+      report.add({"the process's first ProcessSession(4) and sync_all", "ms",
+                  seconds([&] { first.emplace(ProcessSession(4)).sync_all(); }) * 1e3, 0, ""});
+    } catch (const UsageError&) {  // started by mpirun with one rank: its own, not more
+    }
   report.finish();
   return 0;
 }

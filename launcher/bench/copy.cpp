@@ -51,16 +51,18 @@ int controller(const Options& options) {
       return static_cast<double>(moved) * times / took * 1e-9;
     };
     const auto row = [&](const char* what, int64_t copies, auto once) {
-      const auto [ours, raw] = paired(options.repeats, [&] { return bandwidth(bytes * copies, [&] { once(), s.sync_all(); }); },
-                                      [&] { return bandwidth(bytes, [&] { std::memcpy(back.data(), array.data(), static_cast<size_t>(bytes)); }); });
+      const auto [ours, raw] = paired(
+          options.repeats, [&] { return bandwidth(bytes * copies, [&] { once(), s.sync_all(); }); },
+          [&] { return bandwidth(bytes, [&] { std::memcpy(back.data(), array.data(), static_cast<size_t>(bytes)); }); });
       report.add({fmt::format("{} of {}", what, size), "GB/s", ours, raw, "memcpy"});
     };
     const int last = static_cast<int>(workers) - 1;
     const auto debug_row = [&](const char* what, auto once) {
       row(what, 1, once);
       if (last == 0) return;
-      const auto [ours, raw] = paired(options.repeats, [&] { return bandwidth(bytes, once); },
-                                      [&] { return s.get_global_func("bench.mpi_bandwidth")(bytes, times).debug_get_from_remote(0).as<double>(); });
+      const auto [ours, raw] = paired(
+          options.repeats, [&] { return bandwidth(bytes, once); },
+          [&] { return s.get_global_func("bench.mpi_bandwidth")(bytes, times).debug_get_from_remote(0).as<double>(); });
       report.add({fmt::format("{} of {}", what, size), "GB/s", ours, raw, "MPI_Ssend"});
     };
     row("copy_to_worker_0", 1, [&] { s.copy_to_worker_0(array); });

@@ -66,7 +66,9 @@ Pattern Pattern::reduced(DType dtype, int size, ReduceOp op) {
             }
             if (op != ReduceOp::kAvg) return acc;
             if (dtype.code == dl::kInt || dtype.code == dl::kUInt) return std::trunc(acc / size);
-            return dtype == kFloat64 || dtype == kComplex128 ? acc / size : static_cast<double>(static_cast<float>(acc) / static_cast<float>(size));
+            return dtype == kFloat64 || dtype == kComplex128
+                       ? acc / size
+                       : static_cast<double>(static_cast<float>(acc) / static_cast<float>(size));
           }};
 }
 

@@ -23,7 +23,7 @@ class Pattern {
   template <class F>
   Pattern(DType dtype, int64_t period, F value);
   DType dtype_;
-  int64_t period_, tile_;   // elements
+  int64_t period_, tile_;    // elements
   std::vector<char> bytes_;  // tile_ + period_ of them
 };
 

@@ -43,43 +43,47 @@ const bool price_functions[] = {
     register_global_func("bench.recorder", [](bool on) { Worker::current()->recorder().pause(!on); }),
     register_global_func("bench.thrown_at", [] { return thrown_at; }),
     // the last worker throws; the others say when they were told
-    register_global_func("bench.told_at", [] {
-      if (worker::id() == worker::count() - 1) {
-        thrown_at = now_ms();
-        throw std::runtime_error("on purpose");
-      }
-      const auto one = Tensor::full<float>({1}, 1);
-      try {
-        worker::world().allreduce(one, one);
-      } catch (const RemoteError&) {
-        return now_ms();
-      }
-      throw std::logic_error("an allreduce without the last worker");
-    }),
+    register_global_func("bench.told_at",
+                         [] {
+                           if (worker::id() == worker::count() - 1) {
+                             thrown_at = now_ms();
+                             throw std::runtime_error("on purpose");
+                           }
+                           const auto one = Tensor::full<float>({1}, 1);
+                           try {
+                             worker::world().allreduce(one, one);
+                           } catch (const RemoteError&) {
+                             return now_ms();
+                           }
+                           throw std::logic_error("an allreduce without the last worker");
+                         }),
     // microseconds of one allreduce of n floats
-    register_global_func("bench.allreduce", [](int64_t n, int64_t times, int64_t way) {
-      const auto src = Tensor::full<float>({n}, 1), dst = Tensor::full<float>({n}, 0);
-      const Comm all = worker::world();
-      MPI_Comm comm = way == int64_t(PriceWay::kOurs) ? MPI_COMM_NULL : interop::communicator(all);
-      NoAgreement none;
-      Collectives bare({.worker = worker::id(), .mpi_parent = &comm}, none);
-      const Collectives::Members members = Worker::current()->world();
-      const auto once = [&] {
-        switch (PriceWay{way}) {
-          case PriceWay::kOurs: return all.allreduce(src, dst);
-          case PriceWay::kWithoutAgreement: return bare.run(members, {.op = CollectiveOp::kAllreduce, .src = &src, .dst = &dst});
-          case PriceWay::kMpi: MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
-        }
-      };
-      once();
-      all.barrier();
-      const double took = seconds([&] {
-        for (int64_t i = 0; i < times; ++i) once();
-      });
-      for (float x : dst.values<float>())
-        if (x != static_cast<float>(worker::count())) throw std::runtime_error("a wrong sum");
-      return took / static_cast<double>(times) * 1e6;
-    }),
+    register_global_func("bench.allreduce",
+                         [](int64_t n, int64_t times, int64_t way) {
+                           const auto src = Tensor::full<float>({n}, 1), dst = Tensor::full<float>({n}, 0);
+                           const Comm all = worker::world();
+                           MPI_Comm comm = way == int64_t(PriceWay::kOurs) ? MPI_COMM_NULL : interop::communicator(all);
+                           NoAgreement none;
+                           Collectives bare({.worker = worker::id(), .mpi_parent = &comm}, none);
+                           const Collectives::Members members = Worker::current()->world();
+                           const auto once = [&] {
+                             switch (PriceWay{way}) {
+                               case PriceWay::kOurs: return all.allreduce(src, dst);
+                               case PriceWay::kWithoutAgreement:
+                                 return bare.run(members, {.op = CollectiveOp::kAllreduce, .src = &src, .dst = &dst});
+                               case PriceWay::kMpi:
+                                 MPI_Allreduce(src.data(), dst.data(), static_cast<int>(n), MPI_FLOAT, MPI_SUM, comm);
+                             }
+                           };
+                           once();
+                           all.barrier();
+                           const double took = seconds([&] {
+                             for (int64_t i = 0; i < times; ++i) once();
+                           });
+                           for (float x : dst.values<float>())
+                             if (x != static_cast<float>(worker::count())) throw std::runtime_error("a wrong sum");
+                           return took / static_cast<double>(times) * 1e6;
+                         }),
 };
 
 double recorder_ns() {
@@ -96,7 +100,8 @@ double recorder_ns() {
              recorder.name_function(name);
              recorder.end_command(Record::State::kDone);
            }
-         }) / kTimes * 1e9;
+         }) /
+         kTimes * 1e9;
 }
 
 double calls_per_second(Session& s) {
@@ -135,7 +140,8 @@ int measure_price(int, char**) {
   if (s.num_workers() > 1) {
     std::vector<double> told;
     for (int i = 0; i < 9; ++i) told.push_back(told_after_ms(s));
-    fmt::print("  {:<48} {:>12.2f} ms, the first time {:.2f}\n", "an exception, until the others are told", median(told), told.front());
+    fmt::print("  {:<48} {:>12.2f} ms, the first time {:.2f}\n", "an exception, until the others are told", median(told),
+               told.front());
   }
   auto with_recorder = [&](bool on, auto measure) {
     s.get_global_func("bench.recorder")(on);
@@ -146,8 +152,9 @@ int measure_price(int, char**) {
     fmt::print("  {:<48} {:>12.2f} {:<10} {:>12.2f} {:<26} ratio {:.3f}\n", what, ours, unit, theirs, against, ours / theirs);
   };
   {
-    const auto [on, off] = paired(9, [&] { return with_recorder(true, [&] { return calls_per_second(s) * 1e-6; }); },
-                                  [&] { return with_recorder(false, [&] { return calls_per_second(s) * 1e-6; }); });
+    const auto [on, off] = paired(
+        9, [&] { return with_recorder(true, [&] { return calls_per_second(s) * 1e-6; }); },
+        [&] { return with_recorder(false, [&] { return calls_per_second(s) * 1e-6; }); });
     row("dispatch with the recorder", on, off, "M calls/s", "without");
   }
   for (const char* ccl : {"mpi", "local"}) {
@@ -159,8 +166,9 @@ int measure_price(int, char**) {
       continue;  // local: of one node only
     }
     for (int64_t n : {int64_t{2}, int64_t{16384}}) {
-      const auto [on, off] = paired(9, [&] { return with_recorder(true, [&] { return allreduce_us(s, n, PriceWay::kOurs); }); },
-                                    [&] { return with_recorder(false, [&] { return allreduce_us(s, n, PriceWay::kOurs); }); });
+      const auto [on, off] = paired(
+          9, [&] { return with_recorder(true, [&] { return allreduce_us(s, n, PriceWay::kOurs); }); },
+          [&] { return with_recorder(false, [&] { return allreduce_us(s, n, PriceWay::kOurs); }); });
       row(fmt::format("allreduce of {} B ({}) with the recorder", n * 4, ccl), on, off, "us", "without");
       s.get_global_func("bench.recorder")(true);
       for (const auto& [way, against] :

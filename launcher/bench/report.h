@@ -15,7 +15,7 @@ struct Options {
 struct Row {
   std::string what, unit;
   double ours = 0;
-  double raw = 0;        ///< 0: there is nothing to hold it against
+  double raw = 0;  ///< 0: there is nothing to hold it against
   std::string against;
 };
 

@@ -15,8 +15,8 @@ enum class Level { kOk, kWarning, kProblem };
 struct Finding {
   std::string check;  ///< "shared memory"
   Level level = Level::kOk;
-  std::string text;   ///< what there is
-  std::string fix;    ///< what to do; empty if all is well
+  std::string text;  ///< what there is
+  std::string fix;   ///< what to do; empty if all is well
 };
 class Findings {
  public:
@@ -34,10 +34,10 @@ class Findings {
 };
 
 void check_shared_memory(Findings& findings);
-void check_cpus(Findings& findings, int ranks);  ///< 0: as many as there are
-void check_user(Findings& findings);             ///< root, folders, limits
-void check_gpus(Findings& findings);             ///< as the bus, the driver, and the variables have them; NCCL
-void check_mpi(Findings& findings, const RunOptions& job);    ///< starts two ranks
+void check_cpus(Findings& findings, int ranks);             ///< 0: as many as there are
+void check_user(Findings& findings);                        ///< root, folders, limits
+void check_gpus(Findings& findings);                        ///< as the bus, the driver, and the variables have them; NCCL
+void check_mpi(Findings& findings, const RunOptions& job);  ///< starts two ranks
 void check_slurm(Findings& findings);
 void check_hosts(Findings& findings, const RunOptions& job);  ///< starts ranks on each, and lets each two exchange messages
 

@@ -32,9 +32,13 @@ void show(const Finding& finding) {
 
 std::string as_json(const Findings& findings) {
   constexpr const char* kLevels[] = {"ok", "warning", "problem"};
-  nlohmann::ordered_json document{{"schema", "tutti.doctor/1"}, {"host", tutti::host_name()}, {"findings", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json document{
+      {"schema", "tutti.doctor/1"}, {"host", tutti::host_name()}, {"findings", nlohmann::ordered_json::array()}};
   for (const Finding& finding : findings)
-    document["findings"].push_back({{"check", finding.check}, {"level", kLevels[static_cast<size_t>(finding.level)]}, {"text", finding.text}, {"fix", finding.fix}});
+    document["findings"].push_back({{"check", finding.check},
+                                    {"level", kLevels[static_cast<size_t>(finding.level)]},
+                                    {"text", finding.text},
+                                    {"fix", finding.fix}});
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -57,17 +61,22 @@ int doctor(const DoctorOptions& options) {
   look("MPI", [&] { check_mpi(findings, options.job); });
   if (!options.job.hosts.empty()) look("hosts", [&] { check_hosts(findings, options.job); });
   if (options.json) std::cout << as_json(findings) << '\n';
-  return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.level == Level::kProblem; }) ? 1 : 0;
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.level == Level::kProblem; })
+             ? 1
+             : 0;
 }
 
 }  // namespace
 
 void tutti::launcher::add_doctor(CLI::App& app, int& code) {
-  auto* command = app.add_subcommand("doctor", "looks for what keeps jobs from running here, and says what to do. Exit code 1: there is a problem");
+  auto* command = app.add_subcommand(
+      "doctor", "looks for what keeps jobs from running here, and says what to do. Exit code 1: there is a problem");
   const auto options = std::make_shared<DoctorOptions>();
   command->add_option("-n,--ranks", options->job.ranks, "ranks that are to run on this node")->check(CLI::Range(1, 1 << 20));
   add_job_options(*command, options->job);
-  command->add_option("--timeout", options->job.timeout_s, "seconds for each job that is tried")->check(check_seconds)->capture_default_str();
+  command->add_option("--timeout", options->job.timeout_s, "seconds for each job that is tried")
+      ->check(check_seconds)
+      ->capture_default_str();
   command->add_flag("--json", options->json, "\"tutti.doctor/1\" of docs/formats.md");
   command->callback([options, &code] { code = doctor(*options); });
 }

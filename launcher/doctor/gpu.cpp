@@ -16,10 +16,10 @@
 #include "core/by_name.h"
 #include "doctor/checks.h"
 #include "run/process.h"
-#include "tutti/error.h"
 #include "topology/discover.h"
 #include "topology/driver.h"
 #include "topology/launcher.h"
+#include "tutti/error.h"
 
 namespace tutti::launcher {
 namespace {
@@ -52,7 +52,9 @@ std::optional<Driver> driver_here() {
     write_all(to, fmt::format("{} {} {} {}", driver.is_there, driver.init, driver.version, driver.devices));
   };
   Driver driver;
-  if (!ask_apart(kPatience, answer, tell) || !(std::istringstream(answer) >> driver.is_there >> driver.init >> driver.version >> driver.devices)) return std::nullopt;
+  if (!ask_apart(kPatience, answer, tell) ||
+      !(std::istringstream(answer) >> driver.is_there >> driver.init >> driver.version >> driver.devices))
+    return std::nullopt;
   return driver;
 }
 
@@ -99,34 +101,52 @@ std::string cuda(int version) { return fmt::format("CUDA {}.{}", version / 1000,
 
 void check_nccl(Findings& findings, const Driver& driver) {
   const std::string file = file_of_nccl();
-  if (file.empty()) return findings.push_back({"NCCL", Level::kWarning, "no libnccl.so.2: GPUs exchange data through the host", "install libnccl2, or set LD_LIBRARY_PATH to where it is"});
+  if (file.empty())
+    return findings.push_back({"NCCL", Level::kWarning, "no libnccl.so.2: GPUs exchange data through the host",
+                               "install libnccl2, or set LD_LIBRARY_PATH to where it is"});
   std::string words;
   const int built_with = cuda_of_nccl(file, words);
   constexpr int kMajor = 1000;  // minor versions are compatible
   if (built_with / kMajor > driver.version / kMajor)
-    findings.push_back({"NCCL", Level::kProblem, fmt::format("{} is version {}, the driver knows {} at most: communicators can't be made", file, words, cuda(driver.version)),
+    findings.push_back({"NCCL", Level::kProblem,
+                        fmt::format("{} is version {}, the driver knows {} at most: communicators can't be made", file, words,
+                                    cuda(driver.version)),
                         fmt::format("a newer driver, or the NCCL for CUDA {}", driver.version / kMajor)});
-  else findings.push_back({"NCCL", Level::kOk, fmt::format("{}: {}; the driver knows {}", file, words.empty() ? "version not known" : words, cuda(driver.version)), ""});
+  else
+    findings.push_back(
+        {"NCCL", Level::kOk,
+         fmt::format("{}: {}; the driver knows {}", file, words.empty() ? "version not known" : words, cuda(driver.version)),
+         ""});
 }
 
 void check_nvidia(Findings& findings, size_t gpus, size_t visible) {
   const auto answer = driver_here();
-  const bool has_module = std::filesystem::exists("/proc/driver/nvidia/version"), has_device = std::filesystem::exists("/dev/nvidiactl");
+  const bool has_module = std::filesystem::exists("/proc/driver/nvidia/version"),
+             has_device = std::filesystem::exists("/dev/nvidiactl");
   const std::string on_bus = fmt::format("{} NVIDIA {} on the bus", gpus, gpus == 1 ? "GPU" : "GPUs");
   if (!answer) return findings.push_back({"GPU driver", Level::kProblem, on_bus + ", but the driver does not answer", kReset});
   if (answer->is_there && answer->init == 0) {
     const bool all = static_cast<size_t>(answer->devices) >= visible;
-    findings.push_back({"GPU driver", all ? Level::kOk : Level::kWarning, fmt::format("{}, CUDA sees {}; the driver knows {}", on_bus, answer->devices, cuda(answer->version)),
+    findings.push_back({"GPU driver", all ? Level::kOk : Level::kWarning,
+                        fmt::format("{}, CUDA sees {}; the driver knows {}", on_bus, answer->devices, cuda(answer->version)),
                         all ? "" : "a container or batch system may have handed out those only; else nvidia-smi tells more"});
     return check_nccl(findings, *answer);
   }
-  if (!has_module) return findings.push_back({"GPU driver", Level::kProblem, on_bus + ", but no driver is loaded", "install NVIDIA's driver; modprobe nvidia"});
+  if (!has_module)
+    return findings.push_back(
+        {"GPU driver", Level::kProblem, on_bus + ", but no driver is loaded", "install NVIDIA's driver; modprobe nvidia"});
   if (!has_device || !answer->is_there)
-    return findings.push_back({"GPU driver", Level::kProblem, fmt::format("{}, but {}", on_bus, has_device ? "libcuda.so.1 is not here" : "/dev/nvidiactl is not here"),
-                               kAskForGpus});
+    return findings.push_back(
+        {"GPU driver", Level::kProblem,
+         fmt::format("{}, but {}", on_bus, has_device ? "libcuda.so.1 is not here" : "/dev/nvidiactl is not here"), kAskForGpus});
   constexpr int kMismatch = 803;
-  findings.push_back({"GPU driver", Level::kProblem, fmt::format("{}, but cuInit fails with {}{}", on_bus, answer->init, answer->init == kMismatch ? ": the loaded module and libcuda.so.1 have different versions" : ""),
-                      answer->init == kMismatch ? "the driver was updated: start the machine again, or remove another libcuda.so.1 from LD_LIBRARY_PATH" : "nvidia-smi tells more"});
+  findings.push_back(
+      {"GPU driver", Level::kProblem,
+       fmt::format("{}, but cuInit fails with {}{}", on_bus, answer->init,
+                   answer->init == kMismatch ? ": the loaded module and libcuda.so.1 have different versions" : ""),
+       answer->init == kMismatch
+           ? "the driver was updated: start the machine again, or remove another libcuda.so.1 from LD_LIBRARY_PATH"
+           : "nvidia-smi tells more"});
 }
 
 }  // namespace
@@ -141,34 +161,51 @@ void check_gpus(Findings& findings) {
     }
   };
   if (!ask_apart(kPatience, answer, look))
-    return findings.push_back({"GPU driver", Level::kProblem, "NVIDIA's driver does not answer (cat /proc/driver/nvidia/gpus/*/information)", kReset});
+    return findings.push_back(
+        {"GPU driver", Level::kProblem, "NVIDIA's driver does not answer (cat /proc/driver/nvidia/gpus/*/information)", kReset});
   const topology::Node node = topology::discover();
   std::string idle;
-  for (const topology::Device& gpu : node.idle_gpus) idle += fmt::format("{}{}{}", idle.empty() ? "" : ", ", gpu.pci, gpu.vendor.empty() ? "" : " (" + gpu.vendor + ")");
+  for (const topology::Device& gpu : node.idle_gpus)
+    idle += fmt::format("{}{}{}", idle.empty() ? "" : ", ", gpu.pci, gpu.vendor.empty() ? "" : " (" + gpu.vendor + ")");
   if (!idle.empty())
-    findings.push_back({"GPU driver", node.gpus.empty() ? Level::kProblem : Level::kWarning, "no driver to compute with is loaded for " + idle,
-                        "install and load the vendor's driver (modprobe nvidia, modprobe amdgpu; not nouveau); a GPU kept for virtual machines (vfio-pci) is well as it is"});
+    findings.push_back({"GPU driver", node.gpus.empty() ? Level::kProblem : Level::kWarning,
+                        "no driver to compute with is loaded for " + idle,
+                        "install and load the vendor's driver (modprobe nvidia, modprobe amdgpu; not nouveau); a GPU kept for "
+                        "virtual machines (vfio-pci) is well as it is"});
   if (node.gpus.empty()) return findings.push_back({"GPUs", Level::kOk, "none: collectives run on CPUs", ""});
   std::vector<std::string> notes;
   const auto visible = topology::visible_gpus(topology::this_process, node, notes);
-  for (const std::string& note : notes) findings.push_back({"GPUs", Level::kWarning, note, "unset it, or name GPUs by UUID (nvidia-smi -L)"});
+  for (const std::string& note : notes)
+    findings.push_back({"GPUs", Level::kWarning, note, "unset it, or name GPUs by UUID (nvidia-smi -L)"});
   std::string hidden_by;
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
-    if (const auto value = topology::this_process(name)) hidden_by += fmt::format("{}{}='{}'", hidden_by.empty() ? "" : ", ", name, *value);
+    if (const auto value = topology::this_process(name))
+      hidden_by += fmt::format("{}{}='{}'", hidden_by.empty() ? "" : ", ", name, *value);
   if (const auto& known = topology::driver_gpus()) {
     const auto reachable = std::ranges::count_if(*known, &topology::DriverGpu::is_reachable);
-    if (reachable == 0) return findings.push_back({"GPUs", Level::kWarning, fmt::format("none of {}: this container or batch job has not been given one", node.gpus.size()), kAskForGpus});
-    if (static_cast<size_t>(reachable) < known->size()) hidden_by += fmt::format("{}a container or batch system leaves {} of {}", hidden_by.empty() ? "" : ", ", reachable, known->size());
+    if (reachable == 0)
+      return findings.push_back({"GPUs", Level::kWarning,
+                                 fmt::format("none of {}: this container or batch job has not been given one", node.gpus.size()),
+                                 kAskForGpus});
+    if (static_cast<size_t>(reachable) < known->size())
+      hidden_by +=
+          fmt::format("{}a container or batch system leaves {} of {}", hidden_by.empty() ? "" : ", ", reachable, known->size());
   }
-  const std::string text = fmt::format("{} of {} may be used{}", visible.size(), node.gpus.size(), hidden_by.empty() ? "" : ": " + hidden_by);
-  if (visible.empty()) findings.push_back({"GPUs", Level::kProblem, text, "unset that variable, or let it name GPUs that are here (tutti map)"});
+  const std::string text =
+      fmt::format("{} of {} may be used{}", visible.size(), node.gpus.size(), hidden_by.empty() ? "" : ": " + hidden_by);
+  if (visible.empty())
+    findings.push_back({"GPUs", Level::kProblem, text, "unset that variable, or let it name GPUs that are here (tutti map)"});
   else findings.push_back({"GPUs", Level::kOk, text, ""});
   const auto is_nvidia = [](const topology::Device& gpu) { return gpu.vendor == "nvidia"; };
-  const auto are_visible = std::count_if(visible.begin(), visible.end(), [&](int gpu) { return is_nvidia(node.gpus[static_cast<size_t>(gpu)]); });
-  if (const auto nvidia = std::count_if(node.gpus.begin(), node.gpus.end(), is_nvidia)) check_nvidia(findings, static_cast<size_t>(nvidia), static_cast<size_t>(are_visible));
-  const bool has_amd = std::any_of(node.gpus.begin(), node.gpus.end(), [](const topology::Device& gpu) { return gpu.vendor == "amd"; });
+  const auto are_visible =
+      std::count_if(visible.begin(), visible.end(), [&](int gpu) { return is_nvidia(node.gpus[static_cast<size_t>(gpu)]); });
+  if (const auto nvidia = std::count_if(node.gpus.begin(), node.gpus.end(), is_nvidia))
+    check_nvidia(findings, static_cast<size_t>(nvidia), static_cast<size_t>(are_visible));
+  const bool has_amd =
+      std::any_of(node.gpus.begin(), node.gpus.end(), [](const topology::Device& gpu) { return gpu.vendor == "amd"; });
   if (has_amd && access("/dev/kfd", R_OK | W_OK) != 0)
-    findings.push_back({"GPU driver", Level::kProblem, "AMD GPUs on the bus, but /dev/kfd can't be opened", "modprobe amdgpu; be in groups render and video; in a container: --device /dev/kfd --device /dev/dri"});
+    findings.push_back({"GPU driver", Level::kProblem, "AMD GPUs on the bus, but /dev/kfd can't be opened",
+                        "modprobe amdgpu; be in groups render and video; in a container: --device /dev/kfd --device /dev/dri"});
 }
 
 }  // namespace tutti::launcher

@@ -1,6 +1,6 @@
 // Memory, CPUs and limits of this machine.
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -24,7 +24,9 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-std::string mib(uint64_t bytes) { return bytes >= 10240 * kMiB ? fmt::format("{} GiB", bytes / kMiB / 1024) : fmt::format("{} MiB", bytes / kMiB); }
+std::string mib(uint64_t bytes) {
+  return bytes >= 10240 * kMiB ? fmt::format("{} GiB", bytes / kMiB / 1024) : fmt::format("{} MiB", bytes / kMiB);
+}
 
 /// Whether a file of 1 MiB can be made there, and why not.
 std::string try_writing(const std::string& folder) {
@@ -77,8 +79,11 @@ std::optional<double> cpu_quota() {
     if (!is_first_version && controllers != ",,") continue;
     const std::filesystem::path top = is_first_version ? "/sys/fs/cgroup/cpu" : "/sys/fs/cgroup";
     for (std::filesystem::path at = std::filesystem::path(line.substr(second + 1)).relative_path();; at = at.parent_path()) {
-      if (is_first_version) note(std::atof(line_of(top / at / "cpu.cfs_quota_us").c_str()), std::atof(line_of(top / at / "cpu.cfs_period_us").c_str()));
-      else if (const std::string max = line_of(top / at / "cpu.max"); max.find(' ') != std::string::npos) note(std::atof(max.c_str()), std::atof(max.c_str() + max.find(' ')));  // "max 100000": no limit
+      if (is_first_version)
+        note(std::atof(line_of(top / at / "cpu.cfs_quota_us").c_str()),
+             std::atof(line_of(top / at / "cpu.cfs_period_us").c_str()));
+      else if (const std::string max = line_of(top / at / "cpu.max"); max.find(' ') != std::string::npos)
+        note(std::atof(max.c_str()), std::atof(max.c_str() + max.find(' ')));  // "max 100000": no limit
       if (at.empty()) break;
     }
   }
@@ -88,18 +93,27 @@ std::optional<double> cpu_quota() {
 }  // namespace
 
 void check_shared_memory(Findings& findings) {
-  constexpr uint64_t kEnough = 256 * kMiB;  // Open MPI takes 4 MiB a rank, NCCL some 10 a pair of GPUs; containers have 64 unless told
-  const std::string folder = "/dev/shm", enlarge = "mount -o remount,size=2G /dev/shm; for a container: docker run --shm-size=2g, or --ipc=host";
+  constexpr uint64_t kEnough =
+      256 * kMiB;  // Open MPI takes 4 MiB a rank, NCCL some 10 a pair of GPUs; containers have 64 unless told
+  const std::string folder = "/dev/shm",
+                    enlarge = "mount -o remount,size=2G /dev/shm; for a container: docker run --shm-size=2g, or --ipc=host";
   if (const std::string why = try_writing(folder); !why.empty())
-    return findings.push_back({"shared memory", Level::kProblem, fmt::format("{} can't be written: {}; ranks of a node can't share memory", folder, why),
+    return findings.push_back({"shared memory", Level::kProblem,
+                               fmt::format("{} can't be written: {}; ranks of a node can't share memory", folder, why),
                                "mount -t tmpfs -o mode=1777,size=2G tmpfs /dev/shm; files left in a full one may be removed"});
   const Space space(folder);
   const std::string text = fmt::format("{}: {}, {} free", folder, mib(space.all), mib(space.free));
   if (space.all < kEnough) findings.push_back({"shared memory", Level::kProblem, text + "; MPI and NCCL need more", enlarge});
-  else if (space.free < kEnough) findings.push_back({"shared memory", Level::kProblem, text, "ls -l /dev/shm: what killed jobs have left (vader_segment.*, nccl-*) may be removed; or enlarge it: " + enlarge});
+  else if (space.free < kEnough)
+    findings.push_back(
+        {"shared memory", Level::kProblem, text,
+         "ls -l /dev/shm: what killed jobs have left (vader_segment.*, nccl-*) may be removed; or enlarge it: " + enlarge});
   else findings.push_back({"shared memory", Level::kOk, text, ""});
   const Fd file(memfd_create("tutti doctor", MFD_CLOEXEC));
-  if (file.get() < 0) findings.push_back({"memfd", Level::kProblem, fmt::format("memfd_create: {}; tutti's ranks share tensors by it", std::strerror(errno)), "a container's seccomp profile has to allow it"});
+  if (file.get() < 0)
+    findings.push_back({"memfd", Level::kProblem,
+                        fmt::format("memfd_create: {}; tutti's ranks share tensors by it", std::strerror(errno)),
+                        "a container's seccomp profile has to allow it"});
 }
 
 void check_cpus(Findings& findings, int ranks) {
@@ -107,31 +121,44 @@ void check_cpus(Findings& findings, int ranks) {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   const std::string text = fmt::format("{} of {} CPUs may be used: {}", granted, online, to_string(topology::granted().cpus));
   if (const auto quota = cpu_quota(); quota && *quota < static_cast<double>(granted))
-    findings.push_back({"CPU time", *quota < 2 ? Level::kProblem : Level::kWarning, fmt::format("the control group gives {:.3g} CPUs' time to {} CPUs: ranks that wait spin, and use it up", *quota, granted),
+    findings.push_back({"CPU time", *quota < 2 ? Level::kProblem : Level::kWarning,
+                        fmt::format("the control group gives {:.3g} CPUs' time to {} CPUs: ranks that wait spin, and use it up",
+                                    *quota, granted),
                         "ask for more (docker run --cpus, Kubernetes' limits.cpu), or for whole CPUs (--cpuset-cpus)"});
   if (cores_of(topology::granted().cpus) == 1 && online > 1)
     findings.push_back({"CPUs", Level::kProblem, text + "; all threads of all ranks take turns on one core",
-                        "this shell is bound (taskset, control group, batch system): ask for more (#SBATCH --cpus-per-task=8, and for srun by itself -c 8 again), or start without mpirun --bind-to core"});
+                        "this shell is bound (taskset, control group, batch system): ask for more (#SBATCH --cpus-per-task=8, "
+                        "and for srun by itself -c 8 again), or start without mpirun --bind-to core"});
   else findings.push_back({"CPUs", Level::kOk, text, ""});
   if (ranks > 0 && static_cast<size_t>(ranks) > granted)
-    findings.push_back({"oversubscription", Level::kWarning, fmt::format("{} ranks on {} {}: ranks that wait spin, and take the time of those that work", ranks, granted, granted == 1 ? "CPU" : "CPUs"),
-                        "fewer ranks a node, or more nodes; mpirun itself refuses without --oversubscribe, tutti run by mpirun does not, srun refuses more tasks than the allocation has CPUs for"});
+    findings.push_back({"oversubscription", Level::kWarning,
+                        fmt::format("{} ranks on {} {}: ranks that wait spin, and take the time of those that work", ranks,
+                                    granted, granted == 1 ? "CPU" : "CPUs"),
+                        "fewer ranks a node, or more nodes; mpirun itself refuses without --oversubscribe, tutti run by mpirun "
+                        "does not, srun refuses more tasks than the allocation has CPUs for"});
 }
 
 void check_user(Findings& findings) {
   if (geteuid() == 0 && !(env_string("OMPI_ALLOW_RUN_AS_ROOT") && env_string("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")))
-    findings.push_back({"root", Level::kWarning, "you are root: plain mpirun refuses to start (tutti run does not)", "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user"});
+    findings.push_back({"root", Level::kWarning, "you are root: plain mpirun refuses to start (tutti run does not)",
+                        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user"});
   const std::string folder = env_string("TMPDIR").value_or("/tmp");
   constexpr size_t kLongest = 80;  // sockets' names have 108 bytes, of which Open MPI wants some
   if (const std::string why = try_writing(folder); !why.empty())
-    findings.push_back({"temporary folder", Level::kProblem, fmt::format("{} can't be written: {}; Open MPI keeps its sockets there", folder, why), "export TMPDIR=FOLDER, one on a local disk"});
+    findings.push_back({"temporary folder", Level::kProblem,
+                        fmt::format("{} can't be written: {}; Open MPI keeps its sockets there", folder, why),
+                        "export TMPDIR=FOLDER, one on a local disk"});
   else if (folder.size() > kLongest)
-    findings.push_back({"temporary folder", Level::kWarning, fmt::format("{} has a name of {} bytes: too long for sockets", folder, folder.size()), "export TMPDIR=/tmp"});
+    findings.push_back({"temporary folder", Level::kWarning,
+                        fmt::format("{} has a name of {} bytes: too long for sockets", folder, folder.size()),
+                        "export TMPDIR=/tmp"});
   else findings.push_back({"temporary folder", Level::kOk, fmt::format("{}: {} free", folder, mib(Space(folder).free)), ""});
   rlimit files{};
   constexpr rlim_t kFiles = 1024;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kFiles)
-    findings.push_back({"open files", Level::kWarning, fmt::format("a process may open {} files; connections of large jobs are files", files.rlim_cur), "ulimit -n 4096"});
+    findings.push_back({"open files", Level::kWarning,
+                        fmt::format("a process may open {} files; connections of large jobs are files", files.rlim_cur),
+                        "ulimit -n 4096"});
 }
 
 }  // namespace tutti::launcher

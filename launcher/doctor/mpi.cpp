@@ -54,7 +54,8 @@ bool has_tutti_mpi() { return access((this_program() + "-mpi").c_str(), X_OK) ==
 
 /// The libmpi that tutti-mpi finds, as the loader says; empty: none.
 std::string libmpi() {
-  const std::string loaded = output_of(fmt::format("LD_TRACE_LOADED_OBJECTS=1 {} 2>/dev/null", as_shell({.words = {this_program() + "-mpi"}, .variables = {}})));
+  const std::string loaded = output_of(
+      fmt::format("LD_TRACE_LOADED_OBJECTS=1 {} 2>/dev/null", as_shell({.words = {this_program() + "-mpi"}, .variables = {}})));
   const size_t name = loaded.find("libmpi");
   if (name == std::string::npos) return {};
   const size_t arrow = loaded.find("=> ", name);
@@ -74,15 +75,27 @@ std::string open_mpi_version(const std::string& text) {
 void explain_failure(Findings& findings, const Answer& answer, const std::string& mpirun, const std::string& library) {
   const auto has = [&](const char* words) { return answer.output.find(words) != std::string::npos; };
   if (has("symbol lookup error") || has("error while loading shared libraries") || has("undefined symbol") || library.empty())
-    return findings.push_back({"MPI library", Level::kProblem, fmt::format("tutti was not built with the libmpi that is found here ({}):{}", library.empty() ? "none" : library, quoted(answer.output)),
-                               fmt::format("LD_LIBRARY_PATH is '{}': take what does not belong to {} out of it, or load the module that tutti was built with", env_string("LD_LIBRARY_PATH").value_or(""), mpirun)});
+    return findings.push_back(
+        {"MPI library", Level::kProblem,
+         fmt::format("tutti was not built with the libmpi that is found here ({}):{}", library.empty() ? "none" : library,
+                     quoted(answer.output)),
+         fmt::format(
+             "LD_LIBRARY_PATH is '{}': take what does not belong to {} out of it, or load the module that tutti was built with",
+             env_string("LD_LIBRARY_PATH").value_or(""), mpirun)});
   if (!mpirun.empty() && open_mpi_version(mpirun).empty())
-    return findings.push_back({"mpirun", Level::kProblem, fmt::format("no Open MPI's: {}; tutti is built with {}:{}", mpirun, library, quoted(answer.output)),
-                               "PATH and LD_LIBRARY_PATH have to name one MPI; `type -a mpirun` shows all"});
+    return findings.push_back(
+        {"mpirun", Level::kProblem,
+         fmt::format("no Open MPI's: {}; tutti is built with {}:{}", mpirun, library, quoted(answer.output)),
+         "PATH and LD_LIBRARY_PATH have to name one MPI; `type -a mpirun` shows all"});
   if (answer.outcome.timed_out)
-    return findings.push_back({"MPI", Level::kProblem, fmt::format("two ranks on this host did not start and exchange messages in time:{}", quoted(answer.output)),
-                               "if this machine is slow: --timeout 120; else the network (tutti run -n 2 -L --mca -L btl -L self,vader goes without; ip addr, a firewall on lo)"});
-  findings.push_back({"MPI", Level::kProblem, fmt::format("two ranks can't be started (exit code {}):{}", answer.outcome.code, quoted(answer.output)), "mend what mpirun says; tutti run --dry-run prints the command"});
+    return findings.push_back(
+        {"MPI", Level::kProblem,
+         fmt::format("two ranks on this host did not start and exchange messages in time:{}", quoted(answer.output)),
+         "if this machine is slow: --timeout 120; else the network (tutti run -n 2 -L --mca -L btl -L self,vader goes without; "
+         "ip addr, a firewall on lo)"});
+  findings.push_back({"MPI", Level::kProblem,
+                      fmt::format("two ranks can't be started (exit code {}):{}", answer.outcome.code, quoted(answer.output)),
+                      "mend what mpirun says; tutti run --dry-run prints the command"});
 }
 
 }  // namespace
@@ -90,33 +103,48 @@ void explain_failure(Findings& findings, const Answer& answer, const std::string
 void check_mpi(Findings& findings, const RunOptions& job) {
   const Site site = this_site();
   if (job.launcher != Launcher::kSrun && !site.has_mpirun)
-    return findings.push_back({"mpirun", Level::kProblem, "none in PATH", "apt-get install openmpi-bin, or load your site's module"});
+    return findings.push_back(
+        {"mpirun", Level::kProblem, "none in PATH", "apt-get install openmpi-bin, or load your site's module"});
   const std::string mpirun = first_line(output_of("timeout -k 1 10 mpirun --version 2>/dev/null")), library = libmpi();
   if (!has_tutti_mpi())
-    return findings.push_back({"tutti-mpi", Level::kProblem, fmt::format("{}-mpi is not there: this program asks MPI by it, and `tutti bench` needs it", this_program()), "install tutti again, or copy tutti-mpi, too"});
+    return findings.push_back(
+        {"tutti-mpi", Level::kProblem,
+         fmt::format("{}-mpi is not there: this program asks MPI by it, and `tutti bench` needs it", this_program()),
+         "install tutti again, or copy tutti-mpi, too"});
   RunOptions here = job;
   here.hosts.clear();
   const Answer answer = start_probe(here, 2);
   if (!answer.is_well()) return explain_failure(findings, answer, mpirun, library);
   const auto& first = answer.ranks[0];
   const std::string words = first.value("library", ""), version = open_mpi_version(words);
-  if (answer.ranks.size() == 2 && std::all_of(answer.ranks.begin(), answer.ranks.end(), [](const auto& rank) { return rank.value("ranks", 0) == 1; }))
-    return findings.push_back({"mpirun", Level::kProblem, fmt::format("two ranks are started, and each believes that it is alone: {} does not belong to {} ({})", mpirun, library, words),
-                               "PATH and LD_LIBRARY_PATH have to name one MPI; `type -a mpirun` shows all"});
+  if (answer.ranks.size() == 2 &&
+      std::all_of(answer.ranks.begin(), answer.ranks.end(), [](const auto& rank) { return rank.value("ranks", 0) == 1; }))
+    return findings.push_back(
+        {"mpirun", Level::kProblem,
+         fmt::format("two ranks are started, and each believes that it is alone: {} does not belong to {} ({})", mpirun, library,
+                     words),
+         "PATH and LD_LIBRARY_PATH have to name one MPI; `type -a mpirun` shows all"});
   if (job.launcher != Launcher::kSrun && open_mpi_version(mpirun) != version)
-    findings.push_back({"mpirun", Level::kProblem, fmt::format("{}, but libmpi ({}) is {}", mpirun, library, words), "PATH and LD_LIBRARY_PATH have to name one MPI; `type -a mpirun` shows all"});
+    findings.push_back({"mpirun", Level::kProblem, fmt::format("{}, but libmpi ({}) is {}", mpirun, library, words),
+                        "PATH and LD_LIBRARY_PATH have to name one MPI; `type -a mpirun` shows all"});
   else findings.push_back({"MPI", Level::kOk, fmt::format("two ranks start and exchange messages; {}, {}", words, library), ""});
   constexpr int kMultiple = 3;
   if (const int provided = first.value("thread_level", 0); provided < kMultiple)
-    findings.push_back({"MPI threads", Level::kProblem, fmt::format("MPI gives thread level {}, tutti needs MPI_THREAD_MULTIPLE ({})", provided, kMultiple), "an MPI that is built with thread support (Debian's is)"});
+    findings.push_back({"MPI threads", Level::kProblem,
+                        fmt::format("MPI gives thread level {}, tutti needs MPI_THREAD_MULTIPLE ({})", provided, kMultiple),
+                        "an MPI that is built with thread support (Debian's is)"});
   else findings.push_back({"MPI threads", Level::kOk, "MPI_THREAD_MULTIPLE", ""});
 }
 
 void check_slurm(Findings& findings) {
   const Site site = this_site();
   if (!site.in_allocation) return;
-  if (!site.has_srun) findings.push_back({"Slurm", Level::kWarning, "an allocation, but no srun in PATH", "load Slurm's module; tutti run takes mpirun"});
-  else if (!has_pmix(site)) findings.push_back({"Slurm", Level::kWarning, "srun has no PMIx, so it can't start Open MPI's ranks; tutti run takes mpirun", "ask for Slurm's pmix plugin (srun --mpi=list)"});
+  if (!site.has_srun)
+    findings.push_back(
+        {"Slurm", Level::kWarning, "an allocation, but no srun in PATH", "load Slurm's module; tutti run takes mpirun"});
+  else if (!has_pmix(site))
+    findings.push_back({"Slurm", Level::kWarning, "srun has no PMIx, so it can't start Open MPI's ranks; tutti run takes mpirun",
+                        "ask for Slurm's pmix plugin (srun --mpi=list)"});
   else findings.push_back({"Slurm", Level::kOk, "an allocation; srun --mpi=pmix starts ranks", ""});
 }
 
@@ -129,13 +157,20 @@ void check_hosts(Findings& findings, const RunOptions& job) {
     return start_probe(there, static_cast<int>(there.hosts.size()));
   };
   const auto says = [&](const Answer& answer) { return quoted(answer.output); };
-  if (try_on(hosts).is_well()) return findings.push_back({"hosts", Level::kOk, fmt::format("ranks on all {} start and exchange messages", hosts.size()), ""});
+  if (try_on(hosts).is_well())
+    return findings.push_back(
+        {"hosts", Level::kOk, fmt::format("ranks on all {} start and exchange messages", hosts.size()), ""});
   std::vector<std::string> reached;
   for (const std::string& host : hosts) {
     const Answer answer = try_on({host});
     if (answer.is_well()) reached.push_back(host);
-    else findings.push_back({"hosts", Level::kProblem, fmt::format("no rank starts on {}{}:{}", host, answer.outcome.timed_out ? fmt::format(" within {} s", job.timeout_s) : "", says(answer)),
-                             fmt::format("ssh {} true has to work without a password; tutti and MPI have to be at the same place there; the host has to reach this one by TCP on all ports", host)});
+    else
+      findings.push_back({"hosts", Level::kProblem,
+                          fmt::format("no rank starts on {}{}:{}", host,
+                                      answer.outcome.timed_out ? fmt::format(" within {} s", job.timeout_s) : "", says(answer)),
+                          fmt::format("ssh {} true has to work without a password; tutti and MPI have to be at the same place "
+                                      "there; the host has to reach this one by TCP on all ports",
+                                      host)});
   }
   bool any = reached.size() < hosts.size();
   constexpr size_t kAllPairs = 8;  // of more hosts only neighbours
@@ -144,10 +179,17 @@ void check_hosts(Findings& findings, const RunOptions& job) {
       const Answer answer = try_on({reached[a], reached[b]});
       if (answer.is_well()) continue;
       any = true;
-      findings.push_back({"hosts", Level::kProblem, fmt::format("{} and {} start ranks, but messages between them do not arrive{}:{}", reached[a], reached[b], answer.outcome.timed_out ? fmt::format(" within {} s", job.timeout_s) : "", says(answer)),
-                               "a firewall, or a network that only one of them has: open all TCP ports between them; choose the network by OMPI_MCA_btl_tcp_if_include=10.0.0.0/16 (and oob_tcp_if_include)"});
+      findings.push_back(
+          {"hosts", Level::kProblem,
+           fmt::format("{} and {} start ranks, but messages between them do not arrive{}:{}", reached[a], reached[b],
+                       answer.outcome.timed_out ? fmt::format(" within {} s", job.timeout_s) : "", says(answer)),
+           "a firewall, or a network that only one of them has: open all TCP ports between them; choose the network by "
+           "OMPI_MCA_btl_tcp_if_include=10.0.0.0/16 (and oob_tcp_if_include)"});
     }
-  if (!any) findings.push_back({"hosts", Level::kProblem, fmt::format("each two of them work, all {} together do not within {} s", hosts.size(), job.timeout_s), "a longer --timeout; fewer hosts, to find the one that matters"});
+  if (!any)
+    findings.push_back({"hosts", Level::kProblem,
+                        fmt::format("each two of them work, all {} together do not within {} s", hosts.size(), job.timeout_s),
+                        "a longer --timeout; fewer hosts, to find the one that matters"});
 }
 
 }  // namespace tutti::launcher

@@ -25,12 +25,14 @@ int probe() {
   constexpr int kBytes = 1 << 20;
   std::vector<char> sent(kBytes, static_cast<char>(rank)), received(kBytes);
   const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
-  MPI_Sendrecv(sent.data(), kBytes, MPI_BYTE, next, 0, received.data(), kBytes, MPI_BYTE, previous, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Sendrecv(sent.data(), kBytes, MPI_BYTE, next, 0, received.data(), kBytes, MPI_BYTE, previous, 0, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
   const bool is_right = received == std::vector<char>(kBytes, static_cast<char>(previous));
   std::string words = library.data();
   words = words.substr(0, words.find(','));
   words = words.substr(0, words.find_last_not_of(" \n\t", words.find('\n')) + 1);
-  const nlohmann::json said{{"rank", rank}, {"ranks", ranks}, {"host", tutti::host_name()}, {"library", words}, {"thread_level", provided}};
+  const nlohmann::json said{
+      {"rank", rank}, {"ranks", ranks}, {"host", tutti::host_name()}, {"library", words}, {"thread_level", provided}};
   fmt::print("tutti-probe {}\n", said.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   std::fflush(stdout);
   MPI_Finalize();

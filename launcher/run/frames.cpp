@@ -60,10 +60,8 @@ void Unframer::feed(std::string_view more) {
     if (left.size() < kHeader) break;
     const auto header = header_of(left);
     if (header && left.size() < kFrameBytes) break;
-    if (header)
-      sink_(header->rank, header->stream, left.substr(kHeader, header->length));
-    else
-      sink_(kLauncher, own_, left.substr(0, 1));
+    if (header) sink_(header->rank, header->stream, left.substr(kHeader, header->length));
+    else sink_(kLauncher, own_, left.substr(0, 1));
     left.remove_prefix(header ? kFrameBytes : 1);
   }
   begun_ = left;
@@ -73,8 +71,7 @@ void Unframer::finish() {
   const std::string cut = std::exchange(begun_, {});
   if (const auto header = header_of(cut))
     sink_(header->rank, header->stream, std::string_view(cut).substr(kHeader, header->length));
-  else if (!cut.empty())
-    sink_(kLauncher, own_, cut);
+  else if (!cut.empty()) sink_(kLauncher, own_, cut);
 }
 
 }  // namespace tutti::launcher

@@ -1,7 +1,7 @@
 #include "run/job.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -53,7 +53,9 @@ class Excerpt {
     left_out_ += tail_.size() - kMost;
     tail_.erase(0, tail_.size() - kMost);
   }
-  std::string text() const { return head_ + (left_out_ > 0 ? fmt::format("\n... {} bytes are left out ...\n", left_out_) : "") + tail_; }
+  std::string text() const {
+    return head_ + (left_out_ > 0 ? fmt::format("\n... {} bytes are left out ...\n", left_out_) : "") + tail_;
+  }
 
  private:
   static constexpr size_t kMost = 1 << 20;
@@ -65,7 +67,8 @@ class Excerpt {
 class LauncherStream {
  public:
   /// @param unframed  of mpirun: where the text goes that was in frames, or between them
-  LauncherStream(const Command& command, int to, Excerpt* captured, const RunOptions& options, const char* name, Unframer::Sink unframed)
+  LauncherStream(const Command& command, int to, Excerpt* captured, const RunOptions& options, const char* name,
+                 Unframer::Sink unframed)
       : by_(command.by),
         by_prrte_(command.by_prrte),
         to_(to),
@@ -83,7 +86,9 @@ class LauncherStream {
     write_ = Fd(ends[1]);
   }
   /// By srun: how the first task that failed has ended; by mpirun: MPI_Abort's code.
-  std::optional<int> told() const { return said_at_start_ ? said_at_start_ : is_consequence_ && said_by_rank_ ? said_by_rank_ : told_; }
+  std::optional<int> told() const {
+    return said_at_start_ ? said_at_start_ : is_consequence_ && said_by_rank_ ? said_by_rank_ : told_;
+  }
   int read_end() const { return read_.get(); }
   int write_end() const { return write_.get(); }
   void close_write_end() { write_.reset(); }
@@ -101,7 +106,8 @@ class LauncherStream {
   void finish_lines() { lines_.finish(); }
   bool may_read() const { return unwritten_.size() < kMostUnwritten; }
   bool is_written() const { return unwritten_.empty(); }
-  /// As much as the reader takes without making us wait: a pager may stand still, and signals and the time limit are looked at all the same.
+  /// As much as the reader takes without making us wait: a pager may stand still, and signals and the time limit are looked at
+  /// all the same.
   void flush() {
     pollfd to{to_, POLLOUT, 0};
     size_t written = 0;
@@ -120,7 +126,7 @@ class LauncherStream {
   }
   int destination() const { return to_; }
   const std::string& lost() const { return lost_; }  ///< what could not be written, and why
-  void say(std::string_view words) {  ///< our own, between the lines of the ranks
+  void say(std::string_view words) {                 ///< our own, between the lines of the ranks
     put("", "", words);
     flush();
   }
@@ -143,7 +149,9 @@ class LauncherStream {
       said_by_rank_ = code_of_abort(line);  // srun may kill it before it exits with that
     constexpr std::array kColours{36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
     const std::string prefix = fmt::format("[{}] ", rank), whole = std::string(line) + '\n';
-    put(prefix, in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : prefix, whole);
+    put(prefix,
+        in_colour_ ? fmt::format("\033[{}m[{}]\033[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], rank) : prefix,
+        whole);
     if (folder_.empty()) return;
     const auto path = std::filesystem::path(folder_) / fmt::format("rank-{}.{}", rank, name_);
     auto& file = files_[rank];
@@ -197,7 +205,7 @@ class Signals {
     sigset_t watched;
     sigemptyset(&watched);
     struct sigaction now {};
-    std::signal(SIGCHLD, SIG_DFL);  // ignored, children would go without a word
+    std::signal(SIGCHLD, SIG_DFL);     // ignored, children would go without a word
     for (const int number : kWatched)  // nohup, and shells for what runs in the background, have some ignored
       if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&watched, number);
     sigprocmask(SIG_BLOCK, &watched, &before_);
@@ -274,7 +282,8 @@ class Job {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // whoever loses its parent becomes ours, to be ended
     pid_ = start(command, options, signals_, open_files_, out_ ? &*out_ : nullptr, err_ ? &*err_ : nullptr);
     if (out_) out_->close_write_end(), err_->close_write_end();
-    if (options.timeout_s > 0) limit_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.timeout_s));
+    if (options.timeout_s > 0)
+      limit_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.timeout_s));
   }
 
   Outcome wait() {
@@ -290,11 +299,13 @@ class Job {
     }
     if (out_) finish_output();
     const auto patience = Clock::now() + 1s;  // of somebody who wanted the end
-    while (out_ && !(out_->is_written() && err_->is_written()) && !is_given_up_ && !(was_asked_ && Clock::now() > patience)) step();
+    while (out_ && !(out_->is_written() && err_->is_written()) && !is_given_up_ && !(was_asked_ && Clock::now() > patience))
+      step();
     int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
     if (code == 0 && by_ == Launcher::kMpirun && err_ && err_->told()) code = 1;  // MPI_Abort(comm, 0) is no success
     const bool has_crashed = WIFSIGNALED(*status_);  // as mpirun may when it hears of another MPI_Abort while it ends
-    if (code != 0 && err_ && err_->told() && *err_->told() != 0 && (by_ == Launcher::kSrun || terminated_ || has_crashed)) code = *err_->told();
+    if (code != 0 && err_ && err_->told() && *err_->told() != 0 && (by_ == Launcher::kSrun || terminated_ || has_crashed))
+      code = *err_->told();
     bool has_lost_output = false;
     for (const auto* stream : {&out_, &err_})
       if (*stream && !(*stream)->lost().empty()) {
@@ -308,7 +319,8 @@ class Job {
       return {.code = 124, .asked_by = asked_by_, .timed_out = true, .launcher = pid_};
     }
     constexpr int kSignal = 128;
-    const int launchers_own = by_ == Launcher::kMpirun ? 1 : kSignal + SIGKILL;  // told to end, neither says how the program would have ended
+    const int launchers_own =
+        by_ == Launcher::kMpirun ? 1 : kSignal + SIGKILL;  // told to end, neither says how the program would have ended
     if (interrupted_ > 0 && code != 0) code = kSignal + SIGINT;
     else if (asked_by_ != 0 && code == launchers_own) code = kSignal + asked_by_;
     return {.code = code, .asked_by = asked_by_, .timed_out = false, .has_lost_output = has_lost_output, .launcher = pid_};
@@ -349,7 +361,8 @@ class Job {
     }
     if (number == SIGINT && ++interrupted_ > 1) return kill_all();
     if (number == SIGINT) say("tutti: interrupted, the job ends; once more kills it\n");
-    const bool has_it = info.ssi_code == SI_KERNEL && isatty(STDIN_FILENO) == 1 && options_.terminal.empty();  // the terminal has sent it to all
+    const bool has_it =
+        info.ssi_code == SI_KERNEL && isatty(STDIN_FILENO) == 1 && options_.terminal.empty();  // the terminal has sent it to all
     if (!has_it) tell(number == SIGHUP ? SIGTERM : number);
   }
   void reap() {  // not what another thread looks at (where_ranks_are)
@@ -368,7 +381,8 @@ class Job {
   void pass_limit() {
     if (!timed_out_) {
       timed_out_ = was_asked_ = true;
-      say(fmt::format("tutti: the job has run {} s, its limit (--timeout); it is ended\n{}", options_.timeout_s, by_ == Launcher::kMpirun ? where_ranks_are(pid_) : ""));
+      say(fmt::format("tutti: the job has run {} s, its limit (--timeout); it is ended\n{}", options_.timeout_s,
+                      by_ == Launcher::kMpirun ? where_ranks_are(pid_) : ""));
       tell(SIGUSR2);  // tutti's programs write a hang report; others end, for which mpirun takes its time
       limit_ = Clock::now() + 3s;
     } else if (!terminated_) {
@@ -385,11 +399,13 @@ class Job {
     constexpr auto kPatience = 3s;
     if (!aborted_) aborted_ = Clock::now();
     if (Clock::now() < *aborted_ + kPatience || std::exchange(terminated_, true)) return;
-    say(fmt::format("tutti: mpirun still waits {} s after the job was aborted: a host may be cut off; mpirun is killed\n", kPatience.count()));
+    say(fmt::format("tutti: mpirun still waits {} s after the job was aborted: a host may be cut off; mpirun is killed\n",
+                    kPatience.count()));
     kill_all();
   }
   void kill_all() {
-    if (by_ == Launcher::kSrun && !std::exchange(terminated_, true)) return tell(SIGTERM);  // only srun can end what runs on other nodes
+    if (by_ == Launcher::kSrun && !std::exchange(terminated_, true))
+      return tell(SIGTERM);  // only srun can end what runs on other nodes
     kill(pid_, SIGKILL);
     end_descendants();
   }
@@ -428,7 +444,9 @@ void remove_logs(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string stem = entry.path().stem(), end = entry.path().extension();
     constexpr std::string_view kRank = "rank-";
-    if (entry.is_regular_file() && stem.starts_with(kRank) && stem.size() > kRank.size() && stem.find_first_not_of("0123456789", kRank.size()) == std::string::npos && (end == ".out" || end == ".err")) logs.push_back(entry.path());
+    if (entry.is_regular_file() && stem.starts_with(kRank) && stem.size() > kRank.size() &&
+        stem.find_first_not_of("0123456789", kRank.size()) == std::string::npos && (end == ".out" || end == ".err"))
+      logs.push_back(entry.path());
   }
   for (const auto& log : logs) std::filesystem::remove(log);
 }

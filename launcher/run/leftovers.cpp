@@ -21,7 +21,8 @@ template <class Each>
 void for_each_process(const Each& each) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/proc", ignored))
-    if (const std::string name = entry.path().filename(); name.find_first_not_of("0123456789") == std::string::npos) each(entry.path());
+    if (const std::string name = entry.path().filename(); name.find_first_not_of("0123456789") == std::string::npos)
+      each(entry.path());
 }
 
 struct Stat {
@@ -30,7 +31,7 @@ struct Stat {
   explicit Stat(const fs::path& process) {
     std::ifstream stat(process / "stat");
     std::string text;
-    std::getline(stat, text, '\0');  // says nothing of a process that has just ended; iterators throw
+    std::getline(stat, text, '\0');             // says nothing of a process that has just ended; iterators throw
     const size_t name_ends = text.rfind(") ");  // "pid (name) state parent ..."
     if (name_ends == std::string::npos || text.size() < name_ends + 4) return;
     state = text[name_ends + 2];
@@ -110,7 +111,7 @@ void sweep_session(pid_t mpirun) {
   for (const std::string& name : {host, host.substr(0, host.find('.'))}) {
     const fs::path session = base / fmt::format("ompi.{}.{}", name, getuid());
     fs::remove_all(session / fmt::format("pid.{}", mpirun), ignored);
-    fs::remove(session, ignored);  // if that was the last
+    fs::remove(session, ignored);                                                             // if that was the last
     fs::remove_all(base / fmt::format("prterun.{}.{}.{}", name, mpirun, getuid()), ignored);  // of Open MPI 5
   }
 }

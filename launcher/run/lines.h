@@ -26,11 +26,12 @@ class Lines {
 /// A line of `srun --label` ("3: text"): the rank takes its label off. Without a label it is srun's own: nothing.
 std::optional<int> take_label(std::string_view& line);
 
-/// What srun says of a task's end, as an exit code: "srun: error: n3: task 2: Exited with exit code 5", "...: Killed". Its own exit code is the
-/// largest of all tasks, those included that it ended because of the first.
+/// What srun says of a task's end, as an exit code: "srun: error: n3: task 2: Exited with exit code 5", "...: Killed". Its own
+/// exit code is the largest of all tasks, those included that it ended because of the first.
 std::optional<int> end_of_task(std::string_view line);
 
-/// mpirun's words on MPI_Abort: "with errorcode 7.", since Open MPI 5 "  Errorcode: 7". From here it ends the job, for which it waits for all hosts: for minutes if one is cut off.
+/// mpirun's words on MPI_Abort: "with errorcode 7.", since Open MPI 5 "  Errorcode: 7". From here it ends the job, for which it
+/// waits for all hosts: for minutes if one is cut off.
 std::optional<int> code_of_abort(std::string_view line);
 
 /// The words of Open MPI 5's mpirun on MPI_Abort; the code is in the rank's own.

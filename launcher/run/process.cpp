@@ -47,7 +47,8 @@ bool ask_apart(std::chrono::milliseconds patience, std::string& answer, const st
   if (child < 0) return false;
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (const Fd nothing(open("/dev/null", O_RDWR | O_CLOEXEC)); nothing)  // what hangs must not keep who reads our output waiting
+    if (const Fd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+        nothing)  // what hangs must not keep who reads our output waiting
       for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing.get(), stream);
     try {
       ask(to.get());
@@ -71,7 +72,8 @@ bool ask_apart(std::chrono::milliseconds patience, std::string& answer, const st
     has_ended = n <= 0;
   }
   int status = -1;
-  while (has_ended && waitpid(child, &status, WNOHANG) == 0 && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (has_ended && waitpid(child, &status, WNOHANG) == 0 && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (status != -1) return status == 0;
   kill(child, SIGKILL);
   waitpid(child, &status, WNOHANG);  // it may hang in the kernel

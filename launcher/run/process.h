@@ -14,8 +14,8 @@ int become(std::vector<std::string> words);
 /// All of it, or until nobody reads any more.
 void write_all(int fd, std::string_view text);
 
-/// What `ask` writes, from a process of its own, for it may hang or crash.  @return  false: it has not ended well, or not in time; `answer` is what it has
-/// written until then
+/// What `ask` writes, from a process of its own, for it may hang or crash.  @return  false: it has not ended well, or not in
+/// time; `answer` is what it has written until then
 bool ask_apart(std::chrono::milliseconds patience, std::string& answer, const std::function<void(int to)>& ask);
 
 }  // namespace tutti::launcher

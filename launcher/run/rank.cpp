@@ -38,12 +38,16 @@ int become_program(const RankOptions& options) {
     std::vector<std::string> gdb{"gdb", "-quiet", "-ex", "handle SIGUSR1 SIGUSR2 nostop noprint pass"};
     if (const auto terminal = tutti::env_string("TUTTI_TTY")) {
       if (const std::string why = tutti::launcher::take_terminal(*terminal); !why.empty()) {
-        fmt::print(stderr, "tutti: rank {} can't use the terminal {} ({}); it must run on the host, and in the login, of tutti run. With standard input from /dev/null gdb runs the program and prints where it "
-                   "has failed\n", options.gdb, *terminal, why);
+        fmt::print(stderr,
+                   "tutti: rank {} can't use the terminal {} ({}); it must run on the host, and in the login, of tutti run. With "
+                   "standard input from /dev/null gdb runs the program and prints where it "
+                   "has failed\n",
+                   options.gdb, *terminal, why);
         return 1;
       }
     } else {
-      gdb.insert(gdb.end(), {"-batch", "-ex", "run", "-ex", "backtrace", "-ex", "quit $_isvoid($_exitcode) ? 128 + $_siginfo.si_signo : $_exitcode"});
+      gdb.insert(gdb.end(), {"-batch", "-ex", "run", "-ex", "backtrace", "-ex",
+                             "quit $_isvoid($_exitcode) ? 128 + $_siginfo.si_signo : $_exitcode"});
     }
     gdb.emplace_back("--args");
     words.insert(words.begin(), gdb.begin(), gdb.end());

@@ -51,7 +51,8 @@ int add_frame(Dwfl_Frame* state, void* to) {
   Frame frame{.function = symbol ? demangled(symbol) : "?", .line = {}};
   if (Dwfl_Line* line = module ? dwfl_module_getsrc(module, call) : nullptr) {
     int number = 0;
-    if (const char* file = dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr)) frame.line = fmt::format("{}:{}", std::filesystem::path(file).filename().string(), number);
+    if (const char* file = dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr))
+      frame.line = fmt::format("{}:{}", std::filesystem::path(file).filename().string(), number);
   }
   auto& frames = *static_cast<std::vector<Frame>*>(to);
   constexpr size_t kEnough = 100;
@@ -74,10 +75,15 @@ int add_thread(Dwfl_Thread* state, void* to) {
 
 /// Of a process; none if it can't be looked at.
 std::vector<Thread> threads_of(pid_t process) {
-  static const Dwfl_Callbacks callbacks{.find_elf = dwfl_linux_proc_find_elf, .find_debuginfo = dwfl_standard_find_debuginfo, .section_address = nullptr, .debuginfo_path = nullptr};
+  static const Dwfl_Callbacks callbacks{.find_elf = dwfl_linux_proc_find_elf,
+                                        .find_debuginfo = dwfl_standard_find_debuginfo,
+                                        .section_address = nullptr,
+                                        .debuginfo_path = nullptr};
   const std::unique_ptr<Dwfl, decltype(&dwfl_end)> dwfl(dwfl_begin(&callbacks), &dwfl_end);
   std::vector<Thread> threads;
-  if (!dwfl || dwfl_linux_proc_report(dwfl.get(), process) != 0 || dwfl_report_end(dwfl.get(), nullptr, nullptr) != 0 || dwfl_linux_proc_attach(dwfl.get(), process, false) != 0) return threads;
+  if (!dwfl || dwfl_linux_proc_report(dwfl.get(), process) != 0 || dwfl_report_end(dwfl.get(), nullptr, nullptr) != 0 ||
+      dwfl_linux_proc_attach(dwfl.get(), process, false) != 0)
+    return threads;
   dwfl_getthreads(dwfl.get(), add_thread, &threads);
   return threads;
 }
@@ -99,8 +105,10 @@ std::string in_words(const std::vector<Frame>& frames) {
   std::string words;
   constexpr int kShown = 6;
   for (int shown = 0; frame != frames.end() && shown < kShown; ++frame) {
-    if (frame->function == "?" || (has_lines && shown > 0 && frame->line.empty())) continue;  // libraries between the user's functions
-    words += fmt::format("{}{}{}", shown++ > 0 ? " < " : "", name_in_mpi(frame->function), frame->line.empty() ? "" : " (" + frame->line + ")");
+    if (frame->function == "?" || (has_lines && shown > 0 && frame->line.empty()))
+      continue;  // libraries between the user's functions
+    words += fmt::format("{}{}{}", shown++ > 0 ? " < " : "", name_in_mpi(frame->function),
+                         frame->line.empty() ? "" : " (" + frame->line + ")");
   }
   return words;
 }
@@ -121,7 +129,8 @@ Sight look_at(pid_t process) {
   const auto in_mpi = main != threads.end() && is_in_mpi(*main) ? main : std::find_if(threads.begin(), threads.end(), is_in_mpi);
   std::string words = main == threads.end() ? "" : in_words(main->frames);
   if (words.empty() && in_mpi == threads.end()) return {Place::kUnknown, "can't be looked at"};
-  if (in_mpi != main && in_mpi != threads.end()) words += fmt::format("{}thread {}: {}", words.empty() ? "" : "; ", in_mpi->id, in_words(in_mpi->frames));
+  if (in_mpi != main && in_mpi != threads.end())
+    words += fmt::format("{}thread {}: {}", words.empty() ? "" : "; ", in_mpi->id, in_words(in_mpi->frames));
   return {in_mpi == threads.end() ? Place::kElsewhere : Place::kInMpi, words};
 }
 
@@ -136,7 +145,8 @@ void add_descendants(const std::map<pid_t, std::vector<pid_t>>& by_parent, pid_t
 std::map<int, pid_t> ranks_of(pid_t launcher) {
   std::vector<pid_t> processes;
   add_descendants(children_of_all(), launcher, processes);
-  std::map<int, pid_t> ranks;  // of a rank's processes the outermost with MPI, else the innermost: shells start programs, programs start helpers
+  std::map<int, pid_t>
+      ranks;  // of a rank's processes the outermost with MPI, else the innermost: shells start programs, programs start helpers
   std::map<int, bool> has_mpi;
   for (const pid_t process : processes) {
     const std::string text = variable_of(process, "OMPI_COMM_WORLD_RANK");
@@ -190,7 +200,8 @@ std::string in_words(const View& view) {
     if (sight.place == Place::kElsewhere) add(others, rank);
   }
   if (!unseen.empty()) text += fmt::format("tutti: there was no time to look at rank {}\n", unseen);
-  if (any_in_mpi && !others.empty()) text += fmt::format("tutti: not in MPI, where others wait: rank {}; look there first\n", others);
+  if (any_in_mpi && !others.empty())
+    text += fmt::format("tutti: not in MPI, where others wait: rank {}; look there first\n", others);
   return text;
 }
 
@@ -199,7 +210,8 @@ std::string in_words(const View& view) {
 std::string where_ranks_are(pid_t launcher) {
   unsetenv("DEBUGINFOD_URLS");  // libdw would ask the network
   const auto view = std::make_shared<View>();
-  // a thread, that may be left behind where a process does not stop; a process of its own would be none of the ranks' ancestors, which alone may look (Yama)
+  // a thread, that may be left behind where a process does not stop; a process of its own would be none of the ranks' ancestors,
+  // which alone may look (Yama)
   std::thread([launcher, view] {
     try {
       look_around(launcher, *view);

@@ -1,4 +1,5 @@
-// A rank in the place of this program on its terminal: mpirun's ranks have no terminal for standard input, and Ctrl-C would end mpirun.
+// A rank in the place of this program on its terminal: mpirun's ranks have no terminal for standard input, and Ctrl-C would end
+// mpirun.
 #pragma once
 
 #include <termios.h>

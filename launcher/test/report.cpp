@@ -52,11 +52,13 @@ std::string tail(const std::string& output) {
 }
 
 std::string to_junit(const Case& one) {
-  std::string xml = fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", escaped(as_utf8(one.suite)), escaped(as_utf8(one.name)), one.seconds);
+  std::string xml = fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", escaped(as_utf8(one.suite)),
+                                escaped(as_utf8(one.name)), one.seconds);
   const std::string message = as_utf8(one.message);
   if (one.verdict == Verdict::kPassed) return xml + "/>\n";
   if (one.verdict == Verdict::kSkipped) return xml + fmt::format("><skipped message=\"{}\"/></testcase>\n", escaped(message));
-  return xml + fmt::format("><failure message=\"{}\">{}</failure></testcase>\n", escaped(message.substr(0, message.find('\n'))), escaped(message));
+  return xml + fmt::format("><failure message=\"{}\">{}</failure></testcase>\n", escaped(message.substr(0, message.find('\n'))),
+                           escaped(message));
 }
 
 size_t count_of(const std::vector<Case>& cases, Verdict verdict) {
@@ -113,7 +115,8 @@ std::string unfinished_test(const std::string& output) {
 std::vector<Case> all_cases(const Run& run) {
   std::vector<Case> cases = run.cases;
   const Verdict verdict = run.verdict();
-  if (verdict == Verdict::kSkipped && count_of(cases, verdict) == 0) cases.clear();  // GoogleTest tells of tests that an environment has kept from running
+  if (verdict == Verdict::kSkipped && count_of(cases, verdict) == 0)
+    cases.clear();  // GoogleTest tells of tests that an environment has kept from running
   if (!cases.empty() && (verdict != Verdict::kFailed || count_of(cases, verdict) > 0)) return cases;
   Case job{.suite = "tutti test", .name = run.name, .seconds = run.seconds, .verdict = verdict, .message = run.reason()};
   if (verdict == Verdict::kFailed) {
@@ -134,7 +137,9 @@ std::string Run::reason() const {
   if (timed_out) {
     constexpr std::string_view kHangs = "tutti: not in MPI, where others wait: ";  // run/stacks.cpp
     const size_t found = output.find(kHangs), begin = found + kHangs.size();
-    return found == std::string::npos ? "time-out" : fmt::format("time-out: {} not in MPI, where others wait", output.substr(begin, output.find(';', begin) - begin));
+    return found == std::string::npos
+               ? "time-out"
+               : fmt::format("time-out: {} not in MPI, where others wait", output.substr(begin, output.find(';', begin) - begin));
   }
   switch (code) {
     case 0: return "";
@@ -158,7 +163,11 @@ std::vector<Case> read_cases(const std::string& text) {
     for (const auto& suite : document.at("testsuites"))
       for (const auto& test : suite.at("testsuite")) {
         if (test.value("status", "RUN") != "RUN") continue;
-        Case one{.suite = suite.at("name"), .name = test.at("name"), .seconds = std::atof(test.value("time", "0s").c_str()), .verdict = Verdict::kPassed, .message = {}};
+        Case one{.suite = suite.at("name"),
+                 .name = test.at("name"),
+                 .seconds = std::atof(test.value("time", "0s").c_str()),
+                 .verdict = Verdict::kPassed,
+                 .message = {}};
         if (test.value("result", "") == "SKIPPED") {
           one.verdict = Verdict::kSkipped;
           one.message = test.value("skipped_because", "");
@@ -182,19 +191,24 @@ std::string to_junit(const std::vector<Run>& runs) {
   for (const Run& run : runs) {
     const auto cases = all_cases(run);
     const size_t failed = count_of(cases, Verdict::kFailed), left_out = count_of(cases, Verdict::kSkipped);
-    xml += fmt::format("  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" time=\"{:.3f}\">\n", escaped(as_utf8(run.name)), cases.size(), failed, left_out, run.seconds);
+    xml += fmt::format("  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" time=\"{:.3f}\">\n",
+                       escaped(as_utf8(run.name)), cases.size(), failed, left_out, run.seconds);
     for (const Case& one : cases) xml += to_junit(one);
     xml += "  </testsuite>\n";
     tests += cases.size(), failures += failed, skipped += left_out, seconds += run.seconds;
   }
-  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" time=\"{:.3f}\">\n{}</testsuites>\n", tests, failures, skipped, seconds, xml);
+  return fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" "
+      "time=\"{:.3f}\">\n{}</testsuites>\n",
+      tests, failures, skipped, seconds, xml);
 }
 
 std::string to_tap(const Run& run, size_t number) {
   const Verdict verdict = run.verdict();
   std::string name = run.name;
   std::replace(name.begin(), name.end(), '#', ' ');  // begins a directive
-  std::string text = fmt::format("{} {} - {}{}\n", verdict == Verdict::kFailed ? "not ok" : "ok", number, name, verdict == Verdict::kSkipped ? " # SKIP " + run.reason() : "");
+  std::string text = fmt::format("{} {} - {}{}\n", verdict == Verdict::kFailed ? "not ok" : "ok", number, name,
+                                 verdict == Verdict::kSkipped ? " # SKIP " + run.reason() : "");
   if (verdict != Verdict::kFailed) return text;
   text += "# " + run.reason() + "\n";
   for (std::string_view left = run.output; !left.empty();) {

@@ -60,7 +60,12 @@ bool run_once(const TestOptions& options, int ranks, const ResultFile& results, 
   job.shows_captured = options.verbose;
   job.plain = !options.verbose || isatty(STDOUT_FILENO) == 0;
   const Command command = make_command(job, this_site());
-  Run run{.name = fmt::format("{}, {} {}", std::filesystem::path(job.program[0]).filename().string(), ranks, ranks == 1 ? "rank" : "ranks"), .code = 0, .seconds = 0, .output = {}, .cases = {}};
+  Run run{.name = fmt::format("{}, {} {}", std::filesystem::path(job.program[0]).filename().string(), ranks,
+                              ranks == 1 ? "rank" : "ranks"),
+          .code = 0,
+          .seconds = 0,
+          .output = {},
+          .cases = {}};
   const auto begun = std::chrono::steady_clock::now();
   const Outcome outcome = run_job(command, job, &run.output);
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
@@ -76,13 +81,15 @@ void show(const Run& run, bool was_shown) {
   constexpr const char* kWords[] = {"passed", "FAILED", "skipped"};
   if (run.verdict() == Verdict::kFailed && !was_shown) fmt::print("{}", run.output);
   const std::string reason = run.reason();
-  fmt::print("{}: {}{}{} ({:.1f} s)\n", run.name, kWords[static_cast<size_t>(run.verdict())], reason.empty() ? "" : ": ", reason, run.seconds);
+  fmt::print("{}: {}{}{} ({:.1f} s)\n", run.name, kWords[static_cast<size_t>(run.verdict())], reason.empty() ? "" : ": ", reason,
+             run.seconds);
   std::fflush(stdout);
 }
 
 int test(const TestOptions& options) {
   if (const int code = why_not_startable(options.job)) {
-    fmt::print(stderr, "tutti: test: {}: {}\n", options.job.program[0], code == 126 ? "it can't be executed" : "there is no such program");
+    fmt::print(stderr, "tutti: test: {}: {}\n", options.job.program[0],
+               code == 126 ? "it can't be executed" : "there is no such program");
     return 99;
   }
   std::ofstream junit;
@@ -94,7 +101,8 @@ int test(const TestOptions& options) {
     }
   }
   // beside the report, which other hosts reach more likely than this one's /tmp
-  const ResultFile results(options.junit.empty() ? std::filesystem::temp_directory_path() : std::filesystem::absolute(options.junit).parent_path());
+  const ResultFile results(options.junit.empty() ? std::filesystem::temp_directory_path()
+                                                 : std::filesystem::absolute(options.junit).parent_path());
   std::vector<Run> runs;
   if (options.tap) fmt::print("TAP version 13\n1..{}\n", options.ranks.size());
   bool goes_on = true;
@@ -107,7 +115,8 @@ int test(const TestOptions& options) {
     std::fflush(stdout);
   }
   if (junit.is_open()) {
-    if (!(junit << to_junit(runs)).flush()) throw tutti::SystemError(fmt::format("test: {}: {}", options.junit, std::strerror(errno)));
+    if (!(junit << to_junit(runs)).flush())
+      throw tutti::SystemError(fmt::format("test: {}: {}", options.junit, std::strerror(errno)));
   }
   if (!goes_on) return runs.back().code;
   if (!options.tap && options.ranks.size() > 1) fmt::print("{}\n", count(runs));
@@ -125,11 +134,20 @@ int test(const TestOptions& options) {
 }  // namespace
 
 void tutti::launcher::add_test(CLI::App& app, int& code) {
-  auto* command = app.add_subcommand("test", "runs a test program of MPI at several rank counts. Exit code 77 of it: skipped; 99: set up wrongly");
+  auto* command = app.add_subcommand(
+      "test", "runs a test program of MPI at several rank counts. Exit code 77 of it: skipped; 99: set up wrongly");
   const auto options = std::make_shared<TestOptions>();
-  command->add_option("-n,--ranks", options->ranks, "rank counts; default: 1,2,4")->delimiter(',')->type_size(1)->allow_extra_args(false)->check(CLI::Range(1, 1 << 20));
+  command->add_option("-n,--ranks", options->ranks, "rank counts; default: 1,2,4")
+      ->delimiter(',')
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1 << 20));
   add_job_options(*command, options->job);
-  command->add_option("--timeout", options->job.timeout_s, "seconds for each count; then it is told where each rank is, and the job is ended")->check(check_seconds)->capture_default_str();
+  command
+      ->add_option("--timeout", options->job.timeout_s,
+                   "seconds for each count; then it is told where each rank is, and the job is ended")
+      ->check(check_seconds)
+      ->capture_default_str();
   command->add_option("--junit", options->junit, "a file for the results as JUnit's XML; with GoogleTest, of each test");
   auto* tap = command->add_flag("--tap", options->tap, "results as TAP 13");
   command->add_flag("-v,--verbose", options->verbose, "all output, as it comes; else that of counts that fail")->excludes(tap);

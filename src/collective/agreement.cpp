@@ -100,13 +100,14 @@ std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
     if (!first) first = a;
     mismatch |= !compatible(first->signature, a->signature);
   }
-  const bool parts = first && has_parts(first->signature.op) && first->signature.root >= 0 && first->signature.root < std::ssize(by_rank);
+  const bool parts =
+      first && has_parts(first->signature.op) && first->signature.root >= 0 && first->signature.root < std::ssize(by_rank);
   if (const Arrival* root = parts && !mismatch ? by_rank[static_cast<size_t>(first->signature.root)] : nullptr)
     for (size_t r = 0; r < by_rank.size(); ++r) {
       const int64_t part = root->counts.empty() ? root->signature.count : r < root->counts.size() ? root->counts[r] : 0;
       if (by_rank[r] && by_rank[r]->signature.count != part)
-        return fmt::format("{} does not match: worker {} has {} elements, the root lists {} for it", to_string(root->signature.op),
-                           by_rank[r]->worker, by_rank[r]->signature.count, part);
+        return fmt::format("{} does not match: worker {} has {} elements, the root lists {} for it",
+                           to_string(root->signature.op), by_rank[r]->worker, by_rank[r]->signature.count, part);
     }
   if (!mismatch) return {};
   std::string text = "operands differ:";

@@ -47,7 +47,16 @@ void encode(Writer& out, const CollectiveId& id);
 CollectiveId decode_collective_id(Reader& in);
 
 enum class CollectiveOp : uint8_t {
-  kAllreduce, kReduceScatter, kAllgather, kBroadcast, kScatter, kGather, kAllToAll, kSendRecv, kBarrier, kSplit
+  kAllreduce,
+  kReduceScatter,
+  kAllgather,
+  kBroadcast,
+  kScatter,
+  kGather,
+  kAllToAll,
+  kSendRecv,
+  kBarrier,
+  kSplit
 };
 const char* to_string(CollectiveOp op);
 inline bool has_parts(CollectiveOp op) { return op == CollectiveOp::kScatter || op == CollectiveOp::kGather; }
@@ -83,7 +92,8 @@ struct Arrival {
   int32_t worker = 0;
   CollectiveId id;
   Signature signature;
-  std::vector<int64_t> counts;   ///< scatter, gather: on the root, the parts of all members (none: equal ones); split: color, key, slot, use
+  std::vector<int64_t>
+      counts;  ///< scatter, gather: on the root, the parts of all members (none: equal ones); split: color, key, slot, use
   std::vector<int32_t> members;  ///< worker ids by rank
   uint64_t step = 0;             ///< where this member's step counter stands (node-local data movement)
   uint64_t taken = 0;            ///< where its count of agreements stands: it may not write anew before all have taken
@@ -112,8 +122,8 @@ struct Verdict {
 class MemberView {
  public:
   virtual ~MemberView() = default;
-  virtual std::optional<Arrival> arrival(int worker) = 0;        ///< its latest
-  virtual bool finished(int worker, uint64_t seq) = 0;           ///< it has left command seq
+  virtual std::optional<Arrival> arrival(int worker) = 0;                  ///< its latest
+  virtual bool finished(int worker, uint64_t seq) = 0;                     ///< it has left command seq
   virtual std::optional<Origin> failure_at(int worker, uint64_t seq) = 0;  ///< what it failed or skipped with there
 };
 
@@ -143,7 +153,8 @@ class Agreement {
   virtual void moves() {}
   /// What agree() began is over; `well`: the data has moved.
   virtual void ends(bool well) = 0;
-  /// The session is over. Returns when no other member can be in the memory of ours any more (or does not move: then after a while).
+  /// The session is over. Returns when no other member can be in the memory of ours any more (or does not move: then after a
+  /// while).
   virtual void lost() {}
   /// This member can't take part: the others fail.
   virtual void decline(const CollectiveId& id) = 0;

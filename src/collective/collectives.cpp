@@ -14,16 +14,16 @@
 namespace tutti {
 namespace {
 
-[[noreturn]] void refuse(CollectiveOp op, const std::string& why) {
-  throw UsageError(fmt::format("{}: {}", to_string(op), why));
-}
+[[noreturn]] void refuse(CollectiveOp op, const std::string& why) { throw UsageError(fmt::format("{}: {}", to_string(op), why)); }
 
 void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) {
   if (!tensor) refuse(op, fmt::format("{} is empty (it holds no tensor)", role));
   if (tensor.device().type != dl::kCPU)
     refuse(op, fmt::format("{} lies on {}; init_ccl a ccl for that device first", role, to_string(tensor.device())));
-  if (!tensor.is_contiguous()) refuse(op, fmt::format("{} is a strided view, expected a row-major array "
-                                                         "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)", role));
+  if (!tensor.is_contiguous())
+    refuse(op, fmt::format("{} is a strided view, expected a row-major array "
+                           "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)",
+                           role));
 }
 
 void check_source(CollectiveOp op, const Tensor& src) {
@@ -32,9 +32,7 @@ void check_source(CollectiveOp op, const Tensor& src) {
     refuse(op, fmt::format("src was lost when command {} failed on worker {}; overwrite it first", lost->seq, lost->worker));
 }
 
-Buffer buffer(const Tensor& tensor) {
-  return tensor ? Buffer{tensor.data(), tensor.element_count(), tensor.dtype()} : Buffer{};
-}
+Buffer buffer(const Tensor& tensor) { return tensor ? Buffer{tensor.data(), tensor.element_count(), tensor.dtype()} : Buffer{}; }
 
 bool overlaps_partly(const Tensor& a, const Tensor& b) {
   const char *x = static_cast<const char*>(a.data()), *y = static_cast<const char*>(b.data());
@@ -84,7 +82,8 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
     check_tensor(o.op, "dst", *o.dst);
     same_dtype();
     if (o.src->element_count() != src_count)
-      refuse(o.op, fmt::format("src holds {} elements, dst {}; expected {}", o.src->element_count(), o.dst->element_count(), rule));
+      refuse(o.op,
+             fmt::format("src holds {} elements, dst {}; expected {}", o.src->element_count(), o.dst->element_count(), rule));
   };
   auto reducible = [&] {
     if (!can_reduce(o.src->dtype(), o.reduce))
@@ -145,7 +144,8 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: break;
   }
-  const bool counts_own_src = o.op == CollectiveOp::kGather || o.op == CollectiveOp::kAllgather || (o.op == CollectiveOp::kSendRecv && *o.src);
+  const bool counts_own_src =
+      o.op == CollectiveOp::kGather || o.op == CollectiveOp::kAllgather || (o.op == CollectiveOp::kSendRecv && *o.src);
   if (const Tensor& t = counts_own_src ? *o.src : *o.dst) {
     s.count = t.element_count();
     s.dtype = t.dtype();
@@ -154,7 +154,8 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
   return s;
 }
 
-Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts) {
+Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const Signature& signature,
+                             const std::vector<int64_t>& counts) {
   mine_.worker = comm.workers[static_cast<size_t>(comm.rank)];
   mine_.id = id;
   mine_.signature = signature;
@@ -190,8 +191,10 @@ void Collectives::run(const Members& comm, Operation operation) {
     // what may fail for want of memory comes before the agreement
     const Buffer dst = buffer(*operation.dst);
     const Buffer given = buffer(*operation.src);
-    const bool in_place = operation.op == CollectiveOp::kAllgather ? given.data == dst.at(comm.rank * given.count)
-                                                                   : (operation.op == CollectiveOp::kAllreduce || operation.op == CollectiveOp::kBroadcast) && given.data == dst.data;
+    const bool in_place =
+        operation.op == CollectiveOp::kAllgather
+            ? given.data == dst.at(comm.rank * given.count)
+            : (operation.op == CollectiveOp::kAllreduce || operation.op == CollectiveOp::kBroadcast) && given.data == dst.data;
     const Buffer src = in_place ? given : disjoint(given, dst, copy);
     Arrival& mine = arrive(comm, id, signature, operation.counts);
     offer(comm, mine, operation, src, dst);
@@ -229,8 +232,7 @@ void Collectives::move(const Members& comm, const Operation& o, Buffer src, Buff
     case CollectiveOp::kScatter: return back_end.scatter(src, dst, o.root, parts(o.root, dst.count, arrivals), arrivals);
     case CollectiveOp::kGather: return back_end.gather(src, dst, o.root, parts(o.root, src.count, arrivals), arrivals);
     case CollectiveOp::kAllToAll: return back_end.all_to_all(src, dst, arrivals);
-    case CollectiveOp::kSendRecv:
-      return *o.src ? back_end.send(src, 1, arrivals) : back_end.recv(dst, 0, arrivals);
+    case CollectiveOp::kSendRecv: return *o.src ? back_end.send(src, 1, arrivals) : back_end.recv(dst, 0, arrivals);
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: return;
   }
@@ -284,7 +286,10 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
 }
 
 void* Collectives::user_comm(const Members& comm) {
-  if (!plane_.mpi_parent) throw UsageError("interop::communicator: this session's workers are no ranks of an MPI job; use Session::create under mpirun (-n 1 will do)");
+  if (!plane_.mpi_parent)
+    throw UsageError(
+        "interop::communicator: this session's workers are no ranks of an MPI job; use Session::create under mpirun (-n 1 will "
+        "do)");
   auto& made = user_comms_[comm.key];
   if (!made.comm) {
     run(comm, {.op = CollectiveOp::kBarrier});  // all or none

@@ -39,7 +39,7 @@ class Collectives {
   /// Drops all communicators; the next collective makes new ones. Collective over all workers of the session.
   void init_ccl(std::string_view ccl, const Members& world);
   const std::string& ccl() const { return ccl_; }
-  void end_command();      ///< sub-communicators end with it
+  void end_command();  ///< sub-communicators end with it
   void end_session() { communicators_.clear(), user_comms_.clear(); }
 
  private:

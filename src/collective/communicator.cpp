@@ -33,7 +33,8 @@ Buffer disjoint(Buffer src, Buffer dst, Tensor& copy) {
 std::string_view compiled_ccl() { return kBackEnds[0].name; }
 
 std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members) {
-  const bool on_node = plane.node && std::all_of(members.begin(), members.end(), [&](int worker) { return plane.node->has(worker); });
+  const bool on_node =
+      plane.node && std::all_of(members.begin(), members.end(), [&](int worker) { return plane.node->has(worker); });
   if (ccl == "auto") return on_node ? "local" : "mpi";
   if (ccl == "mpi" && !plane.mpi_parent) return "local";  // threads and processes: the same thing
   if (ccl == "local" && !on_node)
@@ -45,8 +46,8 @@ std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const
   throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", ccl, names));
 }
 
-std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,
-                                                const std::vector<int>& members, CommKey key) {
+std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members,
+                                                CommKey key) {
   const std::string_view name = resolve_ccl(ccl, plane, members);
   if (ccl == "auto" && name == "mpi" && has_two_levels(plane, members)) return make_two_level_communicator(plane, members, key);
   for (const BackEnd& row : kBackEnds)

@@ -32,8 +32,8 @@ inline void copy(char* to, const char* from, int64_t bytes) {
 Buffer disjoint(Buffer src, Buffer dst, Tensor& copy);
 
 /// The data plane's seam: moves bytes among members that have agreed (operands are checked and fit together, everyone is
-/// inside the same collective). src and dst are disjoint; of allreduce and broadcast they may be the same, of allgather src may be its
-/// part of dst. An exception ends the session: the other members can't be told. Called by worker threads only.
+/// inside the same collective). src and dst are disjoint; of allreduce and broadcast they may be the same, of allgather src may
+/// be its part of dst. An exception ends the session: the other members can't be told. Called by worker threads only.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -54,11 +54,11 @@ class PeerMemory;
 
 /// What the workers of a node pass data by; member = worker id.
 struct NodePlane {
-  std::function<bool(int worker)> has;                      ///< it is on this node
+  std::function<bool(int worker)> has;  ///< it is on this node
   std::function<std::byte*(int worker)> staging;
-  std::function<std::atomic<uint64_t>&(int worker)> step;   ///< how many hand-overs this worker has made
-  size_t staging_bytes = 0;                                 ///< of each worker's staging memory
-  bool one_process = false;                                 ///< the workers are threads
+  std::function<std::atomic<uint64_t>&(int worker)> step;  ///< how many hand-overs this worker has made
+  size_t staging_bytes = 0;                                ///< of each worker's staging memory
+  bool one_process = false;                                ///< the workers are threads
   PeerMemory* peers = nullptr;
   Doorbell* bell = nullptr;
   WaitPolicy policy;
@@ -70,15 +70,15 @@ struct DataPlane {
   int worker = 0;
   const NodePlane* node = nullptr;
   const std::vector<int32_t>* node_of = nullptr;  ///< by worker
-  void* mpi_parent = nullptr;      ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
+  void* mpi_parent = nullptr;                     ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
 };
 
-/// One explicit table of names: "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one node, over several nodes
-/// MPI, by two levels where each node has as many members).
-/// Creation is collective among `members` (worker ids by rank), after agreement.
+/// One explicit table of names: "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one
+/// node, over several nodes MPI, by two levels where each node has as many members). Creation is collective among `members`
+/// (worker ids by rank), after agreement.
 /// @throws UsageError  unknown name, not in this build, or not possible here
-std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane,
-                                                const std::vector<int>& members, CommKey key);
+std::unique_ptr<Communicator> make_communicator(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members,
+                                                CommKey key);
 /// The name that it stands for among these members.  @throws UsageError  as make_communicator
 std::string_view resolve_ccl(std::string_view ccl, const DataPlane& plane, const std::vector<int>& members);
 std::string_view compiled_ccl();  ///< "mpi": the name that init_ccl takes in every kind of session

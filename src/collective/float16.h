@@ -36,7 +36,7 @@ inline Half narrow_half(float v) {
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};   // NaN
   if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};  // rounds to infinity
-  if (magnitude < 0x38800000) {  // subnormal: the adder rounds for us
+  if (magnitude < 0x38800000) {                                                // subnormal: the adder rounds for us
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000))};
   }

@@ -16,10 +16,8 @@ template <Extreme extreme, class T>
 void keep(T& acc, T in) {
   const bool better = extreme == Extreme::kMin ? in < acc : acc < in;
   if constexpr (std::is_floating_point_v<T>) {
-    if (std::isunordered(acc, in))
-      acc = std::numeric_limits<T>::quiet_NaN();
-    else if (better || (in == acc && std::signbit(in) == (extreme == Extreme::kMin)))
-      acc = in;
+    if (std::isunordered(acc, in)) acc = std::numeric_limits<T>::quiet_NaN();
+    else if (better || (in == acc && std::signbit(in) == (extreme == Extreme::kMin))) acc = in;
   } else if (better) {
     acc = in;
   }

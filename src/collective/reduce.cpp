@@ -22,8 +22,14 @@ template <class T>
 struct Wide {
   using Type = T;
 };
-template <> struct Wide<Half> { using Type = float; };
-template <> struct Wide<BFloat> { using Type = float; };
+template <>
+struct Wide<Half> {
+  using Type = float;
+};
+template <>
+struct Wide<BFloat> {
+  using Type = float;
+};
 
 template <class T>
 auto load(T v) {
@@ -143,7 +149,8 @@ bool can_reduce(DType dtype, ReduceOp op) {
 
 void reduce(ReduceOp op, DType dtype, std::span<const char* const> sources, std::span<char* const> dsts, int64_t count) {
   const int64_t done = reduce_vectors(op, dtype, sources, dsts, count);
-  const bool known = done == count || with_type(dtype, [&](auto zero) { reduce_scalars<decltype(zero)>(op, sources, dsts, done, count); });
+  const bool known =
+      done == count || with_type(dtype, [&](auto zero) { reduce_scalars<decltype(zero)>(op, sources, dsts, done, count); });
   if (!known) throw UsageError(fmt::format("{} can't be reduced", to_string(dtype)));
 }
 
@@ -174,7 +181,8 @@ void divide(DType dtype, void* data, int64_t count, int n) {
 }
 
 void widen_all(DType dtype, const void* halves, float* wide, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) wide[i] = dtype == kFloat16 ? widen(element<Half>(halves, i)) : widen(element<BFloat>(halves, i));
+  for (int64_t i = 0; i < count; ++i)
+    wide[i] = dtype == kFloat16 ? widen(element<Half>(halves, i)) : widen(element<BFloat>(halves, i));
 }
 void narrow_all(DType dtype, const float* wide, void* halves, int64_t count) {
   for (int64_t i = 0; i < count; ++i)

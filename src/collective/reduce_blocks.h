@@ -1,5 +1,5 @@
-// What the loops over vectors share. Blocks of 2 KiB: while one is computed the next one's lines are fetched for writing, which other
-// cores hold. In a block 64 bytes at a time: all sources are read before anything is written.
+// What the loops over vectors share. Blocks of 2 KiB: while one is computed the next one's lines are fetched for writing, which
+// other cores hold. In a block 64 bytes at a time: all sources are read before anything is written.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,9 @@ TUTTI_INLINE void fetch_for_writing(const Pointers& dsts, int64_t begin, int64_t
 /// Two members are the most frequent case: the pointers of an array stay in registers, a span's are read again after each store.
 inline bool is_pair(Sources sources, Dsts dsts) { return sources.size() == 2 && dsts.size() == 2; }
 template <class T>
-std::array<T, 2> pair(std::span<T const> of) { return {of[0], of[1]}; }
+std::array<T, 2> pair(std::span<T const> of) {
+  return {of[0], of[1]};
+}
 
 /// float16 and bfloat16, the first `end` bytes: false where there are no vectors for them.
 bool reduce_halves(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t end);

@@ -1,5 +1,5 @@
-// float16 and bfloat16 on x86-64 processors with AVX2 and F16C, which nearly all have. The file is compiled for any: every function that
-// has vectors needs the attribute.
+// float16 and bfloat16 on x86-64 processors with AVX2 and F16C, which nearly all have. The file is compiled for any: every
+// function that has vectors needs the attribute.
 #include "collective/min_max.h"
 #include "collective/reduce_blocks.h"
 #include "core/env.h"
@@ -61,7 +61,9 @@ struct HalfGroup {
     Lanes::widen(reinterpret_cast<const __m256i*>(from) + 1, c, d);
   }
   template <ReduceOp op>
-  TUTTI_AVX2 TUTTI_INLINE void add(const HalfGroup& in) { combine<op>(a, in.a), combine<op>(b, in.b), combine<op>(c, in.c), combine<op>(d, in.d); }
+  TUTTI_AVX2 TUTTI_INLINE void add(const HalfGroup& in) {
+    combine<op>(a, in.a), combine<op>(b, in.b), combine<op>(c, in.c), combine<op>(d, in.d);
+  }
   TUTTI_AVX2 TUTTI_INLINE void divide(float n) {
     const __m256 by = _mm256_set1_ps(n);
     a = _mm256_div_ps(a, by), b = _mm256_div_ps(b, by), c = _mm256_div_ps(c, by), d = _mm256_div_ps(d, by);
@@ -109,7 +111,8 @@ void halves(ReduceOp op, Sources sources, Dsts dsts, int64_t end) {
 bool has_avx2() {
   static const bool has = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) && env_string("TUTTI_SIMD") != "portable";
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) &&
+           env_string("TUTTI_SIMD") != "portable";
   }();
   return has;
 }

@@ -12,16 +12,22 @@ namespace {
 
 struct Sum {
   template <class V>
-  TUTTI_INLINE static void apply(V& acc, const V& in) { acc += in; }
+  TUTTI_INLINE static void apply(V& acc, const V& in) {
+    acc += in;
+  }
 };
 struct Prod {
   template <class V>
-  TUTTI_INLINE static void apply(V& acc, const V& in) { acc *= in; }
+  TUTTI_INLINE static void apply(V& acc, const V& in) {
+    acc *= in;
+  }
 };
 template <Extreme extreme>
 struct Keep {
   template <class V>
-  TUTTI_INLINE static void apply(V& acc, const V& in) { keep_lanes<extreme>(acc, in); }
+  TUTTI_INLINE static void apply(V& acc, const V& in) {
+    keep_lanes<extreme>(acc, in);
+  }
 };
 
 /// 64 bytes, in vectors of so many bytes as the processor has.
@@ -76,7 +82,9 @@ TUTTI_AVX2 void avx2(const Sources sources, const Dsts dsts, int64_t end) {
 
 template <class T, class Op, bool average = false>
 void native(Sources sources, Dsts dsts, int64_t end) {
-  const auto run = [end](auto from, auto to) { has_avx2() ? avx2<T, Op, average>(from, to, end) : any<T, Op, average>(from, to, end); };
+  const auto run = [end](auto from, auto to) {
+    has_avx2() ? avx2<T, Op, average>(from, to, end) : any<T, Op, average>(from, to, end);
+  };
   if (is_pair(sources, dsts)) run(pair(sources), pair(dsts));
   else run(sources, dsts);
 }

@@ -3,7 +3,8 @@
 namespace tutti {
 namespace {
 
-constexpr uint64_t kInRecord = uint64_t{1} << 63;  // of `what`: op, reduce, dtype code and bits, lanes (16 bits), device type (15 bits)
+constexpr uint64_t kInRecord =
+    uint64_t{1} << 63;  // of `what`: op, reduce, dtype code and bits, lanes (16 bits), device type (15 bits)
 
 }  // namespace
 
@@ -12,14 +13,16 @@ ArrivalLine::Key ArrivalLine::key_of(const CollectiveId& id, const Signature& s)
           .seq = id.seq,
           .index_root = uint64_t{id.index} << 32 | static_cast<uint32_t>(s.root),
           .what = static_cast<uint64_t>(s.op) | static_cast<uint64_t>(s.reduce) << 8 | uint64_t{s.dtype.code} << 16 |
-                  uint64_t{s.dtype.bits} << 24 | uint64_t{s.dtype.lanes} << 32 | static_cast<uint64_t>(s.device_type & 0x7fff) << 48,
+                  uint64_t{s.dtype.bits} << 24 | uint64_t{s.dtype.lanes} << 32 |
+                  static_cast<uint64_t>(s.device_type & 0x7fff) << 48,
           .count = static_cast<uint64_t>(s.count)};
 }
 
 void ArrivalLine::write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record) {
   version_.store(2 * number - 1, std::memory_order_relaxed);
   const uint64_t words[] = {key.comm, key.seq, key.index_root, key.what | (in_record ? kInRecord : 0), key.count, step, taken};
-  for (size_t i = 0; i < 7; ++i) words_[i].store(words[i], std::memory_order_release);  // release: never seen before the odd version
+  for (size_t i = 0; i < 7; ++i)
+    words_[i].store(words[i], std::memory_order_release);  // release: never seen before the odd version
   version_.store(2 * number, std::memory_order_seq_cst);
 }
 

@@ -9,8 +9,8 @@
 namespace tutti {
 
 /// An arrival of a worker in one cache line, which its peers on the node poll: enough to see that all have arrived with the same
-/// signature. One writer; zeroed memory is a worker that has not arrived anywhere. A worker has two that it writes in turns: who goes on
-/// to the next collective leaves the one before for those who have not seen it yet.
+/// signature. One writer; zeroed memory is a worker that has not arrived anywhere. A worker has two that it writes in turns: who
+/// goes on to the next collective leaves the one before for those who have not seen it yet.
 class alignas(64) ArrivalLine {
  public:
   /// The line's words of an arrival, but for where the member's counters stand.
@@ -28,9 +28,11 @@ class alignas(64) ArrivalLine {
 
   /// @param number  of the arrival among this worker's, from 1
   void write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record);
-  uint64_t version() const { return version_.load(std::memory_order_seq_cst); }  ///< twice the arrival's number; odd while it is written
-  bool read(Seen& out) const;                                                    ///< false while the writer is at it
-  static Arrival arrival(const Seen& seen, int worker);                          ///< members: only itself
+  uint64_t version() const {
+    return version_.load(std::memory_order_seq_cst);
+  }                                                      ///< twice the arrival's number; odd while it is written
+  bool read(Seen& out) const;                            ///< false while the writer is at it
+  static Arrival arrival(const Seen& seen, int worker);  ///< members: only itself
 
  private:
   std::atomic<uint64_t> version_, words_[7];  // as in SharedRecord; comm, seq, index and root, what, count, step, taken

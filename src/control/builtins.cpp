@@ -56,12 +56,8 @@ int next_group_peer(int step, const char* what) {
   return peer;
 }
 
-void send_to_next_group(const Tensor& buffer) {
-  worker::world().send(buffer, next_group_peer(1, "send_to_next_group"));
-}
-void recv_from_prev_group(const Tensor& buffer) {
-  worker::world().recv(buffer, next_group_peer(-1, "recv_from_prev_group"));
-}
+void send_to_next_group(const Tensor& buffer) { worker::world().send(buffer, next_group_peer(1, "send_to_next_group")); }
+void recv_from_prev_group(const Tensor& buffer) { worker::world().recv(buffer, next_group_peer(-1, "recv_from_prev_group")); }
 
 /// cpu_ids: one core for each worker of the session.
 void bind_worker_to_cpu_core(const Shape& cpu_ids) {
@@ -76,8 +72,10 @@ void bind_worker_to_cpu_core(const Shape& cpu_ids) {
   const int code = sched_setaffinity(0, size, mask);  // this thread
   CPU_FREE(mask);
   if (code != 0)
-    throw SystemError(fmt::format("bind_worker_to_cpu_core: worker {} on {} can't be bound to core {}: {}; the cores it may use are in "
-                                  "/proc/self/status (Cpus_allowed_list)", worker::id(), host_name(), cpu, std::strerror(errno)));
+    throw SystemError(
+        fmt::format("bind_worker_to_cpu_core: worker {} on {} can't be bound to core {}: {}; the cores it may use are in "
+                    "/proc/self/status (Cpus_allowed_list)",
+                    worker::id(), host_name(), cpu, std::strerror(errno)));
 }
 
 /// The Python package registers what imports when it is loaded: in a Python process it is there.
@@ -98,28 +96,38 @@ void add_collectives(const std::string& prefix) {
   auto add = [&](const char* name, auto function, int written_arg = -1) {
     tutti::add((prefix + name).c_str(), function, written_arg);
   };
-  add("allreduce", [](const Tensor& src, const std::string& op, bool in_group, const Tensor& dst) {
-    comm(in_group).allreduce(src, dst, parse_reduce_op(op));
-  }, 3);
-  add("reduce_scatter", [](const Tensor& src, const std::string& op, bool in_group, const Tensor& dst) {
-    comm(in_group).reduce_scatter(src, dst, parse_reduce_op(op));
-  }, 3);
-  add("allgather", [](const Tensor& src, bool in_group, const Tensor& dst) { comm(in_group).allgather(src, dst); }, 2);
-  add("all_to_all", [](const Tensor& src, bool in_group, const Tensor& dst) { comm(in_group).all_to_all(src, dst); }, 2);
-  add("broadcast_from_worker0", [](const Value& src, bool in_group, const Tensor& dst) {
-    comm(in_group).broadcast(tensor_or_none(src), dst);
-  }, 2);
-  add("scatter_from_worker0", [](const Value& from, bool in_group, const Tensor& to) {
-    comm(in_group).scatter(tensor_or_none(from), to);
-  }, 2);
-  add("gather_to_worker0", [](const Tensor& from, bool in_group, const Value& to) {
-    comm(in_group).gather(from, tensor_or_none(to));
-  }, 2);
-  add("recv_from_worker0", [](const Tensor& buffer) { worker::world().recv(buffer, 0); }, 0);
+  add(
+      "allreduce",
+      [](const Tensor& src, const std::string& op, bool in_group, const Tensor& dst) {
+        comm(in_group).allreduce(src, dst, parse_reduce_op(op));
+      },
+      3);
+  add(
+      "reduce_scatter",
+      [](const Tensor& src, const std::string& op, bool in_group, const Tensor& dst) {
+        comm(in_group).reduce_scatter(src, dst, parse_reduce_op(op));
+      },
+      3);
+  add(
+      "allgather", [](const Tensor& src, bool in_group, const Tensor& dst) { comm(in_group).allgather(src, dst); }, 2);
+  add(
+      "all_to_all", [](const Tensor& src, bool in_group, const Tensor& dst) { comm(in_group).all_to_all(src, dst); }, 2);
+  add(
+      "broadcast_from_worker0",
+      [](const Value& src, bool in_group, const Tensor& dst) { comm(in_group).broadcast(tensor_or_none(src), dst); }, 2);
+  add(
+      "scatter_from_worker0",
+      [](const Value& from, bool in_group, const Tensor& to) { comm(in_group).scatter(tensor_or_none(from), to); }, 2);
+  add(
+      "gather_to_worker0",
+      [](const Tensor& from, bool in_group, const Value& to) { comm(in_group).gather(from, tensor_or_none(to)); }, 2);
+  add(
+      "recv_from_worker0", [](const Tensor& buffer) { worker::world().recv(buffer, 0); }, 0);
   add("send_to_next_group", send_to_next_group);
   add("recv_from_prev_group", recv_from_prev_group, 0);
   add("send_to_worker", [](const Tensor& buffer, int receiver) { worker::world().send(buffer, receiver); });
-  add("recv_from_worker", [](const Tensor& buffer, int sender) { worker::world().recv(buffer, sender); }, 0);
+  add(
+      "recv_from_worker", [](const Tensor& buffer, int sender) { worker::world().recv(buffer, sender); }, 0);
   add("barrier", [](bool in_group) { comm(in_group).barrier(); });
   add("scatter_to_groups", scatter_to_groups, 1);
 }

@@ -41,7 +41,8 @@ std::optional<std::vector<std::byte>> SegmentChannel::try_receive() {
 }
 
 Tensor SegmentChannel::take(int worker, const Offer& offer, const std::function<void()>& relax) {
-  const char* near = offer.place.in_reach() ? peers_.map(worker, offer.place, 0, static_cast<int64_t>(offer.size_bytes())) : nullptr;
+  const char* near =
+      offer.place.in_reach() ? peers_.map(worker, offer.place, 0, static_cast<int64_t>(offer.size_bytes())) : nullptr;
   Tensor copy;
   try {
     copy = Tensor::empty(offer.shape, offer.dtype);

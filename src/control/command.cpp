@@ -7,9 +7,9 @@
 namespace tutti {
 
 const char* to_string(Action action) {
-  constexpr const char* kNames[] = {"shut_down",          "kill_reg",         "get_global_func",
-                                    "call_packed",        "sync_worker",      "copy_from_worker_0",
-                                    "copy_to_worker_0",   "debug_get_from_remote", "debug_set_register"};
+  constexpr const char* kNames[] = {"shut_down",         "kill_reg",           "get_global_func",  "call_packed",
+                                    "sync_worker",       "copy_from_worker_0", "copy_to_worker_0", "debug_get_from_remote",
+                                    "debug_set_register"};
   const auto i = static_cast<size_t>(action);
   return i < std::size(kNames) ? kNames[i] : "unknown action";
 }
@@ -93,8 +93,8 @@ void encode(Writer& out, const Reply& r) {
   if (r.kind == Reply::Kind::kValue) tutti::encode(out, r.value);
   if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) tutti::encode(out, r.offers);
   if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
-    for (const std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function,
-                                    &r.failure.traceback})
+    for (const std::string* text :
+         {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function, &r.failure.traceback})
       out.text(*text);
     out.put(r.failure.pid);
   }
@@ -189,8 +189,7 @@ Reply decode_reply(std::span<const std::byte> bytes) {
   if (r.kind == Reply::Kind::kValue) r.value = decode_value(in);
   if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) r.offers = decode_offers(in);
   if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
-    for (std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function,
-                              &r.failure.traceback})
+    for (std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function, &r.failure.traceback})
       *text = in.text();
     r.failure.pid = in.get<int64_t>();
     r.failure.worker = r.worker;

@@ -23,17 +23,17 @@ inline constexpr int32_t kAllWorkers = -1;
 struct Command {
   Action action = Action::kShutDown;
   uint64_t seq = 0;
-  uint32_t site = 0;                    ///< where the controller issued it: an index into its table
-  std::vector<Origin> acknowledged;     ///< failures that the controller has raised
-  std::vector<int64_t> freed;           ///< registers whose last DRef is gone
-  int64_t reg = 0;                      ///< the register it writes, reads or sets
-  int64_t func = 0;                     ///< call_packed: the register with the function
-  int32_t worker = 0;                   ///< sync_worker (kAllWorkers: all), debug_*
-  uint64_t token = 0;                   ///< copies, debug on worker 0: the key of a value in the controller's process
-  std::string name;                     ///< get_global_func
-  List args;                            ///< call_packed; debug_set_register: the one value
-  std::vector<Offer> offers;            ///< debug_set_register: its large tensors, which have no place yet
-  void clear();                         ///< keeps the memory
+  uint32_t site = 0;                 ///< where the controller issued it: an index into its table
+  std::vector<Origin> acknowledged;  ///< failures that the controller has raised
+  std::vector<int64_t> freed;        ///< registers whose last DRef is gone
+  int64_t reg = 0;                   ///< the register it writes, reads or sets
+  int64_t func = 0;                  ///< call_packed: the register with the function
+  int32_t worker = 0;                ///< sync_worker (kAllWorkers: all), debug_*
+  uint64_t token = 0;                ///< copies, debug on worker 0: the key of a value in the controller's process
+  std::string name;                  ///< get_global_func
+  List args;                         ///< call_packed; debug_set_register: the one value
+  std::vector<Offer> offers;         ///< debug_set_register: its large tensors, which have no place yet
+  void clear();                      ///< keeps the memory
 };
 /// As a frame of a stream (control/ring.h); `args` stand for the command's.
 void encode_frame(Writer& out, const Command& command, std::span<const Value> args);
@@ -50,13 +50,13 @@ inline Command decode_command(std::span<const std::byte> bytes) {
 struct Reply {
   enum class Kind : uint8_t { kAck, kValue, kToken, kPoisoned, kError, kConsequence, kPlaces } kind = Kind::kAck;
   int32_t worker = 0;
-  uint64_t seq = 0;    ///< the command
-  uint64_t token = 0;  ///< kToken, kPlaces: the value (a list of the tensors) lies in the controller's process
-  Origin origin;       ///< kPoisoned, kConsequence
-  uint32_t site = 0;   ///< kError, kConsequence
-  Value value;         ///< kValue
+  uint64_t seq = 0;           ///< the command
+  uint64_t token = 0;         ///< kToken, kPlaces: the value (a list of the tensors) lies in the controller's process
+  Origin origin;              ///< kPoisoned, kConsequence
+  uint32_t site = 0;          ///< kError, kConsequence
+  Value value;                ///< kValue
   std::vector<Offer> offers;  ///< kValue: its large tensors; kPlaces: where debug_set_register's are to be written
-  WorkerFailure failure;  ///< kError, kConsequence (its own words, should the origin stay silent)
+  WorkerFailure failure;      ///< kError, kConsequence (its own words, should the origin stay silent)
 };
 std::vector<std::byte> encode(const Reply& reply);
 void encode_frame(Writer& out, const Reply& reply);

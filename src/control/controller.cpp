@@ -16,7 +16,7 @@ namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kFlushAfter = 5ms;  // freed ids of an idle controller
+constexpr auto kFlushAfter = 5ms;    // freed ids of an idle controller
 constexpr size_t kMostFreed = 1024;  // in one command
 /// Free in the rings before a command gets its number: more than one without arguments can take.
 constexpr size_t kRoom = size_t{64} * 1024;
@@ -106,8 +106,8 @@ void Controller::flush_loop() {
     quiet = has_work ? 0 : quiet + 1;
     if (has_work) {
       flushing_.store(true);
-      if (std::unique_lock turn(turn_, std::try_to_lock);
-          turn.owns_lock() && !over_ && lost_.empty() && !last_seq_ && has_room()) try {
+      if (std::unique_lock turn(turn_, std::try_to_lock); turn.owns_lock() && !over_ && lost_.empty() && !last_seq_ && has_room())
+        try {
           Command command{.action = Action::kKillReg};
           issue(command, Where());
         } catch (const std::exception& error) {
@@ -133,7 +133,9 @@ bool Controller::has_room() { return channel_->has_room(kRoom); }
 /// For much of it, if that comes soon: two that take turns at the edge of a full ring only switch tasks.
 void Controller::await_room(Clock::time_point deadline, Where where) {
   const auto enough = Clock::now() + kSoon;
-  wait_for(Channel::kNone, [&] { return channel_->has_room(kMuchRoom) || (Clock::now() > enough && has_room()); }, deadline, "room for a command", where);
+  wait_for(
+      Channel::kNone, [&] { return channel_->has_room(kMuchRoom) || (Clock::now() > enough && has_room()); }, deadline,
+      "room for a command", where);
 }
 
 uint64_t Controller::issue(Command& command, Where where, Clock::time_point deadline) {
@@ -143,7 +145,8 @@ uint64_t Controller::issue(Command& command, Where where, Clock::time_point dead
 /// `result`: gets a new register, which the command writes.
 uint64_t Controller::issue(Command& command, Args args, Where where, Clock::time_point deadline, DRef* result) {
   // before it has a number: a call that runs into its limit here leaves no trace
-  if (!has_room()) [[unlikely]] await_room(deadline, where);
+  if (!has_room()) [[unlikely]]
+    await_room(deadline, where);
   command.site = site(where);
   command.acknowledged = std::move(acknowledgements_);
   acknowledgements_.clear();
@@ -231,11 +234,12 @@ namespace {
 
 void check_host(const Tensor& host, const char* what) {
   if (!host) throw UsageError(fmt::format("{}: host_array is empty", what));
-  if (host.device().type != dl::kCPU)
-    throw UsageError(fmt::format("{}: host_array lies on {}", what, to_string(host.device())));
+  if (host.device().type != dl::kCPU) throw UsageError(fmt::format("{}: host_array lies on {}", what, to_string(host.device())));
   if (!host.is_contiguous())
-    throw UsageError(fmt::format("{}: host_array is a strided view, expected a row-major array "
-                                 "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)", what));
+    throw UsageError(
+        fmt::format("{}: host_array is a strided view, expected a row-major array "
+                    "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)",
+                    what));
 }
 
 }  // namespace
@@ -299,16 +303,16 @@ Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where 
   if (answer.kind == Reply::Kind::kError) throw UsageError(fmt::format("debug_get_from_remote: {}", answer.failure.message));
   if (answer.kind == Reply::Kind::kPoisoned) {
     if (auto it = raised_.find(answer.origin); it != raised_.end()) throw RemoteError({it->second});
-    WorkerFailure failure{.worker = answer.origin.worker,
-                          .seq = answer.origin.seq,
-                          .host = {},
-                          .pid = 0,
-                          .kind = "lost value",
-                          .message = fmt::format("the value was lost when command {} failed on worker {}", answer.origin.seq,
-                                                 answer.origin.worker),
-                          .function = "debug_get_from_remote",
-                          .issued_at = {},
-                          .traceback = {}};
+    WorkerFailure failure{
+        .worker = answer.origin.worker,
+        .seq = answer.origin.seq,
+        .host = {},
+        .pid = 0,
+        .kind = "lost value",
+        .message = fmt::format("the value was lost when command {} failed on worker {}", answer.origin.seq, answer.origin.worker),
+        .function = "debug_get_from_remote",
+        .issued_at = {},
+        .traceback = {}};
     throw RemoteError({failure});
   }
   return std::move(answer.value);

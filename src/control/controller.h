@@ -54,11 +54,11 @@ class Controller : public std::enable_shared_from_this<Controller> {
   bool is_idle_on_one_node();
   void close() noexcept;  ///< shutdown that logs instead of throwing
 
-  void free_register(int64_t id) noexcept;  ///< any thread
-  std::string report(std::string_view why); ///< what every worker does; any thread. Empty: the session is over
-  void dump_traces(const char* reason);     ///< files of the flight recorders, if TUTTI_TRACE names a folder; any thread
+  void free_register(int64_t id) noexcept;   ///< any thread
+  std::string report(std::string_view why);  ///< what every worker does; any thread. Empty: the session is over
+  void dump_traces(const char* reason);      ///< files of the flight recorders, if TUTTI_TRACE names a folder; any thread
   void on_preemption(std::function<void()> hook);
-  void set_live(bool is_live);              ///< whether report_all may ask it
+  void set_live(bool is_live);                   ///< whether report_all may ask it
   static void report_all(std::string_view why);  ///< of all live sessions of this process, to stderr
 
  private:
@@ -90,7 +90,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void drain();
   void move_apart(Reply& reply);
   void keep_for_later(uint64_t seq);
-  void wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where);
+  void wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what,
+                Where where);
   void sync_locked(int worker, Clock::time_point deadline, Where where);
   void await_ack(int worker, Clock::time_point deadline, Where where);
   bool is_reported(Origin origin) const;
@@ -127,16 +128,16 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::atomic<bool> flushing_{false};
   bool over_ = false;
   uint64_t last_seq_ = 0;  // of the command that shuts down, once it is on its way
-  std::string lost_;  // why, after a TransportError
+  std::string lost_;       // why, after a TransportError
 
   std::atomic<uint64_t> seq_{0};
   std::string made_at_;
-  Clock::duration limit_;        // a wait of this length writes a hang report
+  Clock::duration limit_;               // a wait of this length writes a hang report
   std::atomic<bool> timed_out_{false};  // the last wait: a worker may be stuck
-  bool closing_ = false;         // nobody is there to whom an interrupt could go
+  bool closing_ = false;                // nobody is there to whom an interrupt could go
   uint32_t dumps_ = 0;
   std::function<void()> preemption_hook_;
-  std::mutex look_mutex_;        // the channel is not closed meanwhile
+  std::mutex look_mutex_;  // the channel is not closed meanwhile
   std::vector<std::string> sites_;
   std::map<std::pair<std::string, uint32_t>, uint32_t> site_ids_;
   Where last_site_{nullptr, UINT32_MAX};

@@ -39,12 +39,14 @@ void Controller::end(Timeout timeout, Where where, Purpose purpose) {
   if (!last_seq_) {
     Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
     const uint64_t synced = issue(command, where, deadline);
-    wait_for(synced, [&] { return channel_->finished() >= synced; }, deadline, "shutdown", where);
+    wait_for(
+        synced, [&] { return channel_->finished() >= synced; }, deadline, "shutdown", where);
     dump_traces("shutdown");
     command = {.action = Action::kShutDown};
     last_seq_ = issue(command, where, deadline);
   }
-  wait_for(last_seq_, [&] { return channel_->finished() >= last_seq_; }, deadline, "shutdown", where);
+  wait_for(
+      last_seq_, [&] { return channel_->finished() >= last_seq_; }, deadline, "shutdown", where);
   drain();
   finish();
   builtins.swap(builtins_);
@@ -88,17 +90,17 @@ void Controller::close() noexcept try {
   stop_flusher();
   std::string stuck;
   if (begin_to_close()) try {
-    end(timed_out_ ? Timeout(kGrace) : Timeout(), Where::current(), Purpose::kClose);
-  } catch (const RemoteError& error) {
-    log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());
-  } catch (const TimeoutError& error) {
-    log(LogLevel::kError, "the session can't be ended, a worker is stuck: {}", error.what());
-    set_live(false);
-    channel_->give_up("a worker is stuck");
-    stuck = "a worker was stuck";
-  } catch (const Error& error) {
-    log(LogLevel::kError, "end of a session: {}", error.what());
-  }
+      end(timed_out_ ? Timeout(kGrace) : Timeout(), Where::current(), Purpose::kClose);
+    } catch (const RemoteError& error) {
+      log(LogLevel::kError, "unreported failure of a session that went out of scope: {}", error.what());
+    } catch (const TimeoutError& error) {
+      log(LogLevel::kError, "the session can't be ended, a worker is stuck: {}", error.what());
+      set_live(false);
+      channel_->give_up("a worker is stuck");
+      stuck = "a worker was stuck";
+    } catch (const Error& error) {
+      log(LogLevel::kError, "end of a session: {}", error.what());
+    }
   std::map<std::string, DRef> builtins;  // dropped after the turn
   std::lock_guard lock(turn_);
   if (!stuck.empty()) lost_ = stuck;

@@ -53,7 +53,8 @@ Progress Controller::progress() {
   }
   for (WorkerState& state : channel_->look(Clock::now() + kLookFor, false)) {
     progress.finished = std::min(progress.finished, state.finished);
-    progress.workers.push_back({state.worker, std::move(state.host), state.pid, state.finished, std::move(state.doing), state.seconds});
+    progress.workers.push_back(
+        {state.worker, std::move(state.host), state.pid, state.finished, std::move(state.doing), state.seconds});
   }
   return progress;
 }

@@ -15,10 +15,12 @@ class Controller::Turn {
  public:
   explicit Turn(Controller& controller, Purpose purpose = Purpose::kCall) : lock_(controller.turn_, std::defer_lock) {
     if (auto* worker = Worker::current())
-      throw UsageError(fmt::format("a worker function can't use a session (worker {}, command {}); return what the controller needs",
-                                   worker->id(), worker->seq()));
+      throw UsageError(
+          fmt::format("a worker function can't use a session (worker {}, command {}); return what the controller needs",
+                      worker->id(), worker->seq()));
     if (process_generation() != controller.process_generation_)
-      throw UsageError(fmt::format("the session belongs to process {}, this is {}, a fork of it; make a session here", controller.pid_, getpid()));
+      throw UsageError(fmt::format("the session belongs to process {}, this is {}, a fork of it; make a session here",
+                                   controller.pid_, getpid()));
     if (purpose == Purpose::kClose) lock_.lock();  // another thread may still be in a call
     while (!lock_.owns_lock() && !lock_.try_lock()) {
       if (!controller.flushing_.load()) {

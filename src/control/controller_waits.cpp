@@ -15,8 +15,8 @@ namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kTick = 50ms;         // how often a wait looks whether the workers live
-constexpr auto kPatience = 3000ms;   // for the report of a failure whose consequence is there
+constexpr auto kTick = 50ms;        // how often a wait looks whether the workers live
+constexpr auto kPatience = 3000ms;  // for the report of a failure whose consequence is there
 constexpr size_t kRemembered = 1024;
 constexpr size_t kRememberedText = size_t{16} << 10;  // bytes of each text
 
@@ -27,8 +27,8 @@ std::string shortened(const std::string& text) {
   size_t head = kRememberedText / 2, tail = text.size() - kRememberedText / 2;
   while (head > 0 && !starts(head)) --head;
   while (tail < text.size() && !starts(tail)) ++tail;
-  return fmt::format("{}\n[{} bytes are left out: they were in the error when it was raised first]\n{}", std::string_view(text).substr(0, head),
-                     tail - head, std::string_view(text).substr(tail));
+  return fmt::format("{}\n[{} bytes are left out: they were in the error when it was raised first]\n{}",
+                     std::string_view(text).substr(0, head), tail - head, std::string_view(text).substr(tail));
 }
 
 /// For registers that the failure has taken, which raise it again.
@@ -52,8 +52,7 @@ void Controller::drain() {
     if (reply.kind == Reply::Kind::kPlaces || !reply.offers.empty()) move_apart(reply);
     if (reply.kind == Reply::Kind::kPlaces) continue;
     const bool is_answer = reply.kind == Reply::Kind::kValue || reply.kind == Reply::Kind::kToken ||
-                           reply.kind == Reply::Kind::kPoisoned ||
-                           (reply.kind == Reply::Kind::kError && reply.origin.worker < 0);
+                           reply.kind == Reply::Kind::kPoisoned || (reply.kind == Reply::Kind::kError && reply.origin.worker < 0);
     if (is_answer) {
       if (reply.seq == awaited_) answer_ = std::move(reply);
       else if (reply.token) exchange_.take(reply.token);  // of a call that timed out
@@ -80,7 +79,9 @@ void Controller::move_apart(Reply& reply) {
   } settled{*channel_, reply.worker, reply.seq};
   std::optional<Wait> wait;
   const auto relax = [&] {
-    if (!wait) wait.emplace(*this, fmt::format("tensors of worker {}, which travel,", reply.worker), Where{last_file_.c_str(), last_site_.line});
+    if (!wait)
+      wait.emplace(*this, fmt::format("tensors of worker {}, which travel,", reply.worker),
+                   Where{last_file_.c_str(), last_site_.line});
     wait->tick();
   };
   if (reply.kind == Reply::Kind::kValue) {
@@ -110,20 +111,22 @@ void Controller::move_apart(Reply& reply) {
   giving_.erase(asked);
 }
 
-void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline, const std::string& what, Where where) {
+void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, Clock::time_point deadline,
+                          const std::string& what, Where where) {
   auto look = [&] {
     drain();
     return ready();
   };
   std::optional<Wait> wait;
   try {
-    for (auto now = Clock::now(); !channel_->wait(std::min(deadline, now + kTick), awaited, std::cref(look)); now = Clock::now()) {
+    for (auto now = Clock::now(); !channel_->wait(std::min(deadline, now + kTick), awaited, std::cref(look));
+         now = Clock::now()) {
       if (!wait) wait.emplace(*this, what, where, now);
       wait->tick();
       if (!closing_) check_interrupted();
       if (Clock::now() < deadline) continue;
-      const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}{}", host_name(), wait->so_far(),
-                                           report("the limit has passed"), not_raised()));
+      const TimeoutError error(fmt::format("[controller {}] {}: the limit has passed; calling again waits again\n{}{}",
+                                           host_name(), wait->so_far(), report("the limit has passed"), not_raised()));
       dump_traces("time-out");
       throw error;  // NOLINT: a copy
     }
@@ -141,7 +144,8 @@ Controller::Wait::Wait(Controller& controller, std::string what, Where where, Cl
 
 std::string Controller::Wait::so_far() const {
   return fmt::format("{} at {}:{} has waited {:.1f} s, command {} of {} is finished everywhere", what_, where_.file, where_.line,
-                     std::chrono::duration<double>(Clock::now() - since_).count(), controller_.channel_->finished(), controller_.seq_.load());
+                     std::chrono::duration<double>(Clock::now() - since_).count(), controller_.channel_->finished(),
+                     controller_.seq_.load());
 }
 
 void Controller::Wait::tick() {
@@ -173,14 +177,16 @@ void Controller::lose(const TransportError& error) {
 void Controller::await_ack(int worker, Clock::time_point deadline, Where where) {
   Command command{.action = Action::kSyncWorker, .worker = worker};
   const uint64_t seq = issue(command, where, deadline);
-  wait_for(seq, [&] { return acks_[worker] >= seq; }, deadline, fmt::format("sync_worker({})", worker), where);
+  wait_for(
+      seq, [&] { return acks_[worker] >= seq; }, deadline, fmt::format("sync_worker({})", worker), where);
 }
 
 void Controller::sync_locked(int worker, Clock::time_point deadline, Where where) {
   if (worker == kAllWorkers) {
     Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
     const uint64_t seq = issue(command, where, deadline);
-    wait_for(seq, [&] { return channel_->finished() >= seq; }, deadline, "sync_all", where);
+    wait_for(
+        seq, [&] { return channel_->finished() >= seq; }, deadline, "sync_all", where);
     drain();  // what came before the last finished
     raise_failures(true, deadline, where);
   } else {
@@ -198,7 +204,8 @@ void Controller::sync(int worker, Timeout timeout, Where where) {
 void Controller::await_all(const char* what, Where where) {
   Turn turn(*this);
   const uint64_t seq = seq_.load();
-  wait_for(seq, [&] { return channel_->finished() >= seq; }, Clock::time_point::max(), what, where);
+  wait_for(
+      seq, [&] { return channel_->finished() >= seq; }, Clock::time_point::max(), what, where);
 }
 
 bool Controller::is_reported(Origin origin) const {
@@ -219,7 +226,8 @@ void Controller::await_origins(Clock::time_point deadline, Where where) {
     return std::all_of(asked.begin(), asked.end(), [&](const auto& entry) { return acks_[entry.first] >= entry.second; });
   };
   try {
-    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), Channel::kNone, all_answer) && Clock::now() < deadline) channel_->check_alive();
+    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), Channel::kNone, all_answer) && Clock::now() < deadline)
+      channel_->check_alive();
   } catch (const TransportError& error) {
     lose(error);
   }

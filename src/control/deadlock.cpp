@@ -32,11 +32,13 @@ std::optional<Deadlock> find_deadlock(std::span<const WorkerState> states, const
   Deadlock found;
   for (const auto& [worker, missing] : blocked) {
     const WorkerState& s = *by_worker[worker];
-    found.message += fmt::format("{}worker {} waits in {} for worker {}", found.workers.empty() ? "" : "; ", worker, s.doing, fmt::join(missing, ", "));
+    found.message += fmt::format("{}worker {} waits in {} for worker {}", found.workers.empty() ? "" : "; ", worker, s.doing,
+                                 fmt::join(missing, ", "));
     found.workers.push_back(worker);
     if (std::find(found.ids.begin(), found.ids.end(), s.id) == found.ids.end()) found.ids.push_back(s.id);
   }
-  found.message = fmt::format("deadlock in command {}: {}; members must call their collectives in the same order", found.ids.front().seq, found.message);
+  found.message = fmt::format("deadlock in command {}: {}; members must call their collectives in the same order",
+                              found.ids.front().seq, found.message);
   return found;
 }
 

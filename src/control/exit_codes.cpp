@@ -13,7 +13,8 @@ void end_process(int code) {
     std::thread([code] {  // a stuck thread may hold a stream's lock
       std::this_thread::sleep_for(std::chrono::seconds(1));
       _exit(code);
-    }).detach();
+    })
+        .detach();
     std::fflush(nullptr);
   } catch (const std::exception&) {  // no thread to be had
   }

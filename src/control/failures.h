@@ -17,7 +17,7 @@ class Failures {
   explicit Failures(SharedRecord record) : record_(record) {}
   bool skipping() const { return !active_.empty(); }
   Origin first() const { return active_.front(); }
-  void add(Origin origin);                                    ///< once each
+  void add(Origin origin);  ///< once each
   void acknowledge(const std::vector<Origin>& origins) {
     if (!active_.empty()) forget(origins);
   }
@@ -26,7 +26,8 @@ class Failures {
     if (!active_.empty() || is_open_) write(seq);
   }
 
-  static std::optional<Origin> at(const SharedRecord& record, uint64_t seq, const std::function<bool()>& gives_up);  ///< what the worker failed with at seq
+  static std::optional<Origin> at(const SharedRecord& record, uint64_t seq,
+                                  const std::function<bool()>& gives_up);  ///< what the worker failed with at seq
   static void encode_origin(Writer& out, Origin origin);
   static Origin decode_origin(Reader& in);
 

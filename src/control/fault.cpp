@@ -21,12 +21,16 @@ using What = Fault::What;
 
 constexpr std::pair<std::string_view, What> kWhat[] = {{"throw", What::kThrow}, {"delay", What::kDelay}, {"stall", What::kStall},
                                                        {"exit", What::kExit},   {"segv", What::kSegv},   {"kill", What::kKill}};
-constexpr std::pair<std::string_view, Fault::Where> kWhere[] = {
-    {"command", Fault::Where::kCommand}, {"collective", Fault::Where::kCollective}, {"transfer", Fault::Where::kTransfer}, {"channel", Fault::Where::kChannel}};
+constexpr std::pair<std::string_view, Fault::Where> kWhere[] = {{"command", Fault::Where::kCommand},
+                                                                {"collective", Fault::Where::kCollective},
+                                                                {"transfer", Fault::Where::kTransfer},
+                                                                {"channel", Fault::Where::kChannel}};
 
 [[noreturn]] void refuse(std::string_view text, std::string_view what) {
-  throw UsageError(fmt::format("TUTTI_FAULT: '{}': {}; expected throw, delay, stall, exit, segv or kill, then any of worker=I command=N every=N "
-                               "in=command, collective, transfer, channel; ms=N code=N; faults are parted by ';'", text, what));
+  throw UsageError(fmt::format(
+      "TUTTI_FAULT: '{}': {}; expected throw, delay, stall, exit, segv or kill, then any of worker=I command=N every=N "
+      "in=command, collective, transfer, channel; ms=N code=N; faults are parted by ';'",
+      text, what));
 }
 
 template <class T, size_t N>

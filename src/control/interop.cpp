@@ -23,7 +23,8 @@ Session session_from(MPI_Comm comm, SessionOptions options, Where where) {
   int is_inter = 0;
   if (comm != MPI_COMM_NULL) MPI_Comm_test_inter(comm, &is_inter);
   if (comm == MPI_COMM_NULL || is_inter)
-    throw UsageError(fmt::format("{}: expected an intracommunicator, got {}", kWhat, is_inter ? "an intercommunicator" : "MPI_COMM_NULL"));
+    throw UsageError(
+        fmt::format("{}: expected an intracommunicator, got {}", kWhat, is_inter ? "an intercommunicator" : "MPI_COMM_NULL"));
   MpiJob::initialise(nullptr, nullptr);  // it is: the thread level is looked at
   job.start(fmt::format("the session made at {}:{}", where.file, where.line), comm, false);
   if (job.mpi->rank() != 0) {

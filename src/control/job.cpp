@@ -11,15 +11,16 @@
 namespace tutti {
 namespace {
 
-
 /// MPI goes while the job is there: what is live ends first, for nothing can after. MPI_Finalize wants no other thread inside MPI
 /// (MPICH stops locking before it tells us), so only a session that is idle can be ended here.
 void mpi_goes() {
   Job& job = Job::here();
-  if (job.mpi->rank() != 0 || Worker::current()) job.abort("MPI_Finalize was called on a worker, while rank 0 may still need its ranks");
+  if (job.mpi->rank() != 0 || Worker::current())
+    job.abort("MPI_Finalize was called on a worker, while rank 0 may still need its ranks");
   if (auto controller = job.controller.lock(); controller && controller->is_idle_on_one_node()) controller->close();
   if (!job.live_session.empty())
-    job.abort(fmt::format("MPI_Finalize was called while the session made at {} is at work; shut it down before", job.live_session));
+    job.abort(
+        fmt::format("MPI_Finalize was called while the session made at {} is at work; shut it down before", job.live_session));
   job.end();
   job.mpi_is_over = true;
 }
@@ -36,9 +37,7 @@ void Job::start(std::string by, MPI_Comm comm, bool owns_mpi, const std::string&
   owner = std::move(by);
 }
 
-void Job::serve() try {
-  mpi->serve();
-} catch (const std::exception& error) {
+void Job::serve() try { mpi->serve(); } catch (const std::exception& error) {
   abort(error.what());
 }
 

@@ -45,15 +45,18 @@ void check_launcher(int size) {
     const bool is_slurm = std::string_view(name).starts_with("SLURM");
     if (is_slurm && (by_mpirun || env_string("SLURM_PTY_PORT"))) continue;  // mpirun inside a step; a shell of srun --pty
     if (const int64_t tasks = env_int(name, 1, 0, INT64_MAX); tasks > 1)
-      throw SetUpError(fmt::format("{} tasks were started ({}) that do not know of each other; tutti is built with {}: use its mpirun, or "
-                                      "{}. If they are meant to be {} jobs of one rank: TUTTI_ALONE=1", tasks, name, mpi_library(), kSrun, tasks));
+      throw SetUpError(
+          fmt::format("{} tasks were started ({}) that do not know of each other; tutti is built with {}: use its mpirun, or "
+                      "{}. If they are meant to be {} jobs of one rank: TUTTI_ALONE=1",
+                      tasks, name, mpi_library(), kSrun, tasks));
   }
 }
 
 void refuse_on_worker(const char* what) {
   if (const Worker* worker = Worker::current())
-    throw UsageError(fmt::format("{}: a worker function can't make a session (worker {}, command {}); the controller can have several",
-                                 what, worker->id(), worker->seq()));
+    throw UsageError(
+        fmt::format("{}: a worker function can't make a session (worker {}, command {}); the controller can have several", what,
+                    worker->id(), worker->seq()));
 }
 
 std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
@@ -76,8 +79,10 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
   Job& job = Job::here();
   if (job.mpi_is_over) throw UsageError(fmt::format("{}: MPI has been finalised; make sessions before", what));
   if (job.owner.empty())
-    throw UsageError(fmt::format("{}: the program does not use tutti::run; write int main(int argc, char** argv) {{ return "
-                                 "tutti::run(argc, argv, controller); }}, or use ThreadedSession", what));
+    throw UsageError(
+        fmt::format("{}: the program does not use tutti::run; write int main(int argc, char** argv) {{ return "
+                    "tutti::run(argc, argv, controller); }}, or use ThreadedSession",
+                    what));
   if (job.owner == "tutti::run") check_launcher(job.size());
   if (job.mpi && job.mpi->rank() != 0)
     throw UsageError(fmt::format("{}: only rank 0 makes sessions, this is rank {}", what, job.mpi->rank()));
@@ -93,7 +98,8 @@ std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, con
           "{}: the session made at {} was lost, and with it this job's ranks, which MPI can't replace; end the program and "
           "start it again",
           what, job.live_session));
-    throw UsageError(fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what, job.live_session));
+    throw UsageError(
+        fmt::format("{}: the ranks are taken by the session made at {}; shut it down first", what, job.live_session));
   }
   job.live_session = fmt::format("{}:{}", where.file, where.line);
   try {
@@ -138,7 +144,8 @@ std::unique_ptr<Channel> make_channel(std::string_view name, int num_workers, in
   // a job of one rank without MPI is a thread
   if (name == "thread" || (name == "mpi" && num_workers == 1)) return std::make_unique<ThreadChannel>(layout, exchange);
   if (name == "process") return std::make_unique<ProcessChannel>(layout, exchange, start_timeout);
-  throw UsageError(fmt::format("no control channel '{}' for {} workers here; expected thread, process or mpi", name, num_workers));
+  throw UsageError(
+      fmt::format("no control channel '{}' for {} workers here; expected thread, process or mpi", name, num_workers));
 }
 
 Session Session::create(SessionOptions options, Where where) {
@@ -164,13 +171,16 @@ ProcessSession::ProcessSession(const SessionOptions& options, Where where) {
 }
 
 SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_groups, std::string_view, int, Where where) {
-  const int nodes = Job::here().mpi ? Job::here().mpi->num_nodes() : 1, per_node = Job::here().mpi ? Job::here().mpi->ranks_per_node() : 1;
+  const int nodes = Job::here().mpi ? Job::here().mpi->num_nodes() : 1,
+            per_node = Job::here().mpi ? Job::here().mpi->ranks_per_node() : 1;
   if (num_nodes != nodes || num_workers_per_node != per_node)
-    throw UsageError(fmt::format("SocketSession: the job has {} node(s) with {} rank(s) each, asked for {} x {}; launch it as "
-                                 "mpirun -n {} {} PROGRAM or {} -N {} --ntasks-per-node={} PROGRAM",
-                                 nodes, per_node ? std::to_string(per_node) : "unequal", num_nodes, num_workers_per_node,
-                                 num_nodes * num_workers_per_node, fmt::format(fmt::runtime(kPerNode), num_workers_per_node), kSrun, num_nodes, num_workers_per_node));
-  controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession", where, ranks_are_free);
+    throw UsageError(fmt::format(
+        "SocketSession: the job has {} node(s) with {} rank(s) each, asked for {} x {}; launch it as "
+        "mpirun -n {} {} PROGRAM or {} -N {} --ntasks-per-node={} PROGRAM",
+        nodes, per_node ? std::to_string(per_node) : "unequal", num_nodes, num_workers_per_node, num_nodes * num_workers_per_node,
+        fmt::format(fmt::runtime(kPerNode), num_workers_per_node), kSrun, num_nodes, num_workers_per_node));
+  controller_ = make_job_session({.num_workers = num_nodes * num_workers_per_node, .num_groups = num_groups}, "SocketSession",
+                                 where, ranks_are_free);
 }
 
 namespace {
@@ -207,7 +217,8 @@ void interop::end_job(int code) {
   Job& job = Job::here();
   ProcessPool::instance().end_all();
   if (job.mpi && !job.live_session.empty()) {
-    fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(), job.live_session);
+    fmt::print(stderr, "[rank 0 {}] the session made at {} did not start, or was never shut down\n", host_name(),
+               job.live_session);
     abort_job(code ? code : kExitUncaught);
   }
   job.end();

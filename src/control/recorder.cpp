@@ -7,8 +7,8 @@
 namespace tutti {
 namespace {
 
-// words of a record: 0 begin, 1 end, 2 command, 3 what it is; a command's 4..7 name; a collective's 4 communicator, 5 count, 6 index
-// and root, 7 agreed
+// words of a record: 0 begin, 1 end, 2 command, 3 what it is; a command's 4..7 name; a collective's 4 communicator, 5 count, 6
+// index and root, 7 agreed
 constexpr size_t kBegin = 0, kEnd = 1, kSeq = 2, kKind = 3, kName = 4, kComm = 4, kCount = 5, kIndexRoot = 6, kAgreed = 7;
 constexpr size_t kNameBytes = sizeof(ShortName);
 
@@ -98,7 +98,8 @@ std::optional<Record> Recorder::read(uint64_t number) const {
   } else if (r.what == Record::What::kCollective) {
     r.signature.op = static_cast<CollectiveOp>(kind);
     r.signature.reduce = static_cast<ReduceOp>(w[kKind] >> 24 & 0xff);
-    r.signature.dtype = {static_cast<uint8_t>(w[kKind] >> 32), static_cast<uint8_t>(w[kKind] >> 40), static_cast<uint16_t>(w[kKind] >> 48)};
+    r.signature.dtype = {static_cast<uint8_t>(w[kKind] >> 32), static_cast<uint8_t>(w[kKind] >> 40),
+                         static_cast<uint16_t>(w[kKind] >> 48)};
     r.signature.count = static_cast<int64_t>(w[kCount]);
     r.signature.root = static_cast<int32_t>(w[kIndexRoot]);
     r.id = {w[kComm], r.seq, static_cast<uint32_t>(w[kIndexRoot] >> 32)};

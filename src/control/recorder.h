@@ -29,12 +29,12 @@ struct Record {
 
   What what = What::kNone;
   State state = State::kRunning;
-  uint64_t number = 0;                     ///< counts all records of a worker
-  uint64_t begin = 0, agreed = 0, end = 0; ///< in ticks; 0: not yet
-  uint64_t seq = 0;                        ///< of the command
-  Action action{};                         ///< a command's
-  std::string function;                    ///< a call's, its first 31 characters
-  CollectiveId id;                         ///< a collective's
+  uint64_t number = 0;                      ///< counts all records of a worker
+  uint64_t begin = 0, agreed = 0, end = 0;  ///< in ticks; 0: not yet
+  uint64_t seq = 0;                         ///< of the command
+  Action action{};                          ///< a command's
+  std::string function;                     ///< a call's, its first 31 characters
+  CollectiveId id;                          ///< a collective's
   Signature signature;
   bool running() const { return end == 0; }
 };
@@ -57,7 +57,7 @@ class Recorder {
   void agreed();
   void end_collective(Record::State state) { end(collective_, state); }
 
-  std::vector<Record> read() const;   ///< oldest first; what was overwritten meanwhile is left out
+  std::vector<Record> read() const;  ///< oldest first; what was overwritten meanwhile is left out
   std::optional<Record> last(Record::What what) const;
 
  private:

@@ -13,7 +13,8 @@
 namespace tutti {
 
 /// A byte stream in shared memory: one writer, any number of readers, each of which sees every byte. Positions count
-/// bytes for ever; a stream never breaks at a frame that is larger than the ring. Its size is a power of two. This is the writer's end.
+/// bytes for ever; a stream never breaks at a frame that is larger than the ring. Its size is a power of two. This is the
+/// writer's end.
 class RingWriter {
  public:
   RingWriter() = default;
@@ -24,9 +25,10 @@ class RingWriter {
 
   size_t space(size_t enough);                          ///< writable now. Looks closely only if it must
   size_t write_some(std::span<const std::byte> bytes);  ///< how many were taken
-  /// So much space is worth a wait when that many bytes are to come: two that take turns at the edge of a full ring only switch tasks.
+  /// So much space is worth a wait when that many bytes are to come: two that take turns at the edge of a full ring only switch
+  /// tasks.
   size_t worthwhile(size_t rest) const { return std::min(rest, memory_.size() / 2); }
-  uint64_t consumed() const;                            ///< where the slowest reader is
+  uint64_t consumed() const;  ///< where the slowest reader is
 
  private:
   std::span<std::byte> memory_;
@@ -36,8 +38,8 @@ class RingWriter {
   uint64_t slowest_ = 0;  // where the slowest reader was when the writer last looked
 };
 
-/// A reader's end. It looks at the writer's position only when it has read what it saw there last, and tells its own now and then:
-/// each look moves a cache line between cores.
+/// A reader's end. It looks at the writer's position only when it has read what it saw there last, and tells its own now and
+/// then: each look moves a cache line between cores.
 class RingReader {
  public:
   RingReader() = default;
@@ -50,15 +52,15 @@ class RingReader {
     if (seen_ == at_) seen_ = head_->load(std::memory_order_acquire);
     return seen_ != at_;
   }
-  std::span<const std::byte> peek() const {        ///< of what readable() saw: one piece, to be read in place
+  std::span<const std::byte> peek() const {  ///< of what readable() saw: one piece, to be read in place
     const size_t at = at_ & (memory_.size() - 1);
     return {memory_.data() + at, std::min<size_t>(seen_ - at_, memory_.size() - at)};
   }
-  void consume(size_t size_bytes) {                ///< of what peek() gave; the writer may get to know later
+  void consume(size_t size_bytes) {  ///< of what peek() gave; the writer may get to know later
     at_ += size_bytes;
     if (at_ - told_ >= memory_.size() / 8) tell();
   }
-  void tell();                                     ///< the writer: what has been consumed is free
+  void tell();  ///< the writer: what has been consumed is free
 
  private:
   std::span<const std::byte> memory_;
@@ -77,7 +79,7 @@ class FrameReader {
   /// @throws WireError  the length is impossible
   std::optional<std::vector<std::byte>> poll(std::span<const std::byte>& bytes);
   std::optional<std::vector<std::byte>> poll(RingReader& ring);  ///< likewise; the writer is told
-  bool is_inside() const { return have_ > 0; }  ///< of a frame
+  bool is_inside() const { return have_ > 0; }                   ///< of a frame
 
  private:
   std::byte header_[8];

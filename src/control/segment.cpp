@@ -118,10 +118,7 @@ Segment::Segment(Kind kind, const Layout& layout, int node)
 }
 
 Segment::Segment(SharedMemory memory, const Layout& layout, int node)
-    : layout_(layout),
-      workers_(layout.workers_of(node)),
-      offsets_(offsets(layout, workers_.size())),
-      memory_(std::move(memory)) {
+    : layout_(layout), workers_(layout.workers_of(node)), offsets_(offsets(layout, workers_.size())), memory_(std::move(memory)) {
   init();
   if (memory_.size_bytes() != offsets_.end || header().magic != kMagic || header().session != layout.session)
     throw SystemError(fmt::format("shared memory of another session or version of tutti ({} bytes, expected {})",
@@ -133,9 +130,7 @@ void Segment::init() {
   for (size_t i = 0; i < workers_.size(); ++i) local_index_[static_cast<size_t>(workers_[i])] = static_cast<int32_t>(i);
 }
 
-WorkerSlot& Segment::slot(int worker) {
-  return reinterpret_cast<WorkerSlot*>(memory_.data() + offsets_.slots)[index_of(worker)];
-}
+WorkerSlot& Segment::slot(int worker) { return reinterpret_cast<WorkerSlot*>(memory_.data() + offsets_.slots)[index_of(worker)]; }
 
 void Segment::set_pid(int worker) {
   slot(worker).pid_namespace.store(pid_namespace());
@@ -157,10 +152,10 @@ RingReader Segment::commands(int worker) {
   return {{memory_.data() + offsets_.ring, kRingBytes}, &header().ring_head, &slot(worker).tail};
 }
 
-RingWriter Segment::replies(int worker) {
-  return {reply_memory(worker), &slot(worker).reply_head, {&slot(worker).reply_tail}};
+RingWriter Segment::replies(int worker) { return {reply_memory(worker), &slot(worker).reply_head, {&slot(worker).reply_tail}}; }
+RingReader Segment::reply_reader(int worker) {
+  return {reply_memory(worker), &slot(worker).reply_head, &slot(worker).reply_tail};
 }
-RingReader Segment::reply_reader(int worker) { return {reply_memory(worker), &slot(worker).reply_head, &slot(worker).reply_tail}; }
 
 std::span<std::byte> Segment::reply_memory(int worker) {
   return {memory_.data() + offsets_.replies + index_of(worker) * kReplyBytes, kReplyBytes};
@@ -177,13 +172,15 @@ SharedRecord Segment::arrival(int worker) {
           offsets_.arrival_bytes};
 }
 SharedRecord Segment::verdict(int worker) {
-  return {memory_.data() + offsets_.verdicts + index_of(worker) * align(SharedRecord::footprint(offsets_.verdict_bytes)), offsets_.verdict_bytes};
+  return {memory_.data() + offsets_.verdicts + index_of(worker) * align(SharedRecord::footprint(offsets_.verdict_bytes)),
+          offsets_.verdict_bytes};
 }
 SharedRecord Segment::failures(int worker) {
-  return {memory_.data() + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)),
-          kFailuresBytes};
+  return {memory_.data() + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)), kFailuresBytes};
 }
-Recorder Segment::recorder(int worker) { return Recorder(memory_.data() + offsets_.recorders + index_of(worker) * Recorder::kBytes); }
+Recorder Segment::recorder(int worker) {
+  return Recorder(memory_.data() + offsets_.recorders + index_of(worker) * Recorder::kBytes);
+}
 std::byte* Segment::staging(int worker) { return memory_.data() + offsets_.staging + index_of(worker) * kStagingBytes; }
 
 void Segment::abandon(std::string_view why) {

@@ -37,8 +37,8 @@ struct Layout {
   int num_nodes() const;
   std::vector<int32_t> workers_of(int node) const;
   int leader_of(int node) const { return workers_of(node).front(); }
-  int32_t heartbeat = 0;         ///< seconds that a neighbour may be silent; 0: for ever
-  std::string trace_folder;      ///< where flight recorders are written to; empty: nowhere
+  int32_t heartbeat = 0;     ///< seconds that a neighbour may be silent; 0: for ever
+  std::string trace_folder;  ///< where flight recorders are written to; empty: nowhere
 
   static Layout one_node(int num_workers, int num_groups);  ///< of a new session
 };
@@ -46,33 +46,34 @@ void encode(Writer& out, const Layout& layout);
 Layout decode_layout(Reader& in);
 
 struct WorkerSlot {
-  alignas(64) std::atomic<uint64_t> tail;          // of the command ring
-  alignas(64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with; alone: the controller keeps looking
+  alignas(64) std::atomic<uint64_t> tail;  // of the command ring
+  alignas(
+      64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with; alone: the controller keeps looking
   alignas(64) std::atomic<uint64_t> current_seq;
-  std::atomic<uint64_t> failed_seq;     // the last command that has failed here: it joins no more of its collectives
+  std::atomic<uint64_t> failed_seq;  // the last command that has failed here: it joins no more of its collectives
   std::atomic<int64_t> pid;
-  std::atomic<uint64_t> pid_namespace;  // in which that number means something
-  std::atomic<int64_t> thread;          // that runs its commands
+  std::atomic<uint64_t> pid_namespace;    // in which that number means something
+  std::atomic<int64_t> thread;            // that runs its commands
   std::atomic<StackSignal> stack_signal;  // of its process
-  std::atomic<uint32_t> has_left;       // the session has ended for it: its process may go
+  std::atomic<uint32_t> has_left;         // the session has ended for it: its process may go
   alignas(64) std::atomic<uint64_t> reply_head, reply_tail;
   Doorbell reply_space;
-  std::atomic<uint64_t> staging_turns;  // of a tensor that travels through the staging memory (control/node/staged_tensor.h)
-  std::atomic<uint64_t> moved_seq;      // the controller has moved the tensors that travel apart from this command
-  alignas(64) std::atomic<uint64_t> step;   // hand-overs made in node-local collectives
-  std::atomic<uint64_t> taken;              // agreements whose arrivals this worker has read
+  std::atomic<uint64_t> staging_turns;     // of a tensor that travels through the staging memory (control/node/staged_tensor.h)
+  std::atomic<uint64_t> moved_seq;         // the controller has moved the tensors that travel apart from this command
+  alignas(64) std::atomic<uint64_t> step;  // hand-overs made in node-local collectives
+  std::atomic<uint64_t> taken;             // agreements whose arrivals this worker has read
   alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: see WorkerAgreement
-  alignas(64) std::atomic<uint32_t> may_move;  // in a collective: it may be in the memory of others
+  alignas(64) std::atomic<uint32_t> may_move;        // in a collective: it may be in the memory of others
 };
 
 struct SegmentHeader {
   uint64_t magic, session;
   char host[64];
-  uint64_t ticks;                   // when the segment was made, by all clocks
+  uint64_t ticks;  // when the segment was made, by all clocks
   int64_t wall_ns, steady_ns;
   std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
   char why[512];
-  std::atomic<int32_t> leaver;      // 1: a worker is leaving a collective without success
+  std::atomic<int32_t> leaver;  // 1: a worker is leaving a collective without success
   alignas(64) std::atomic<uint64_t> ring_head;
   alignas(64) Doorbell commands;    // rung when commands are there; workers sleep on it
   std::atomic<uint32_t> nappers;    // workers that sleep for a moment in a flood of commands, uncounted by it
@@ -93,20 +94,21 @@ class Segment {
   int fd() const { return memory_.fd(); }
   bool has(int worker) const { return local_index_[static_cast<size_t>(worker)] >= 0; }
   const std::vector<int32_t>& workers() const { return workers_; }  ///< of this node
-  WaitPolicy wait_policy() const;     ///< of its ranks, for commands and for what becomes of them
+  WaitPolicy wait_policy() const;                                   ///< of its ranks, for commands and for what becomes of them
 
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.data()); }
   WorkerSlot& slot(int worker);
-  void set_pid(int worker);           ///< this process is the worker's
+  void set_pid(int worker);                   ///< this process is the worker's
   std::optional<pid_t> pid_here(int worker);  ///< as this process may use it; 0: of another namespace; nothing: not joined yet
-  RingWriter commands();              ///< for all workers of the node
+  RingWriter commands();                      ///< for all workers of the node
   RingReader commands(int worker);
   RingWriter replies(int worker);
   RingReader reply_reader(int worker);
   static constexpr int kLines = 2;
   ArrivalLine& arrival_line(int worker, int line);
   std::byte* eager(int worker, int line);  ///< kEagerBytes that travel with the arrival in that line
-  SharedRecord arrival(int worker);   ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
+  SharedRecord arrival(
+      int worker);  ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
   SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
   Recorder recorder(int worker);
@@ -124,7 +126,8 @@ class Segment {
 
  private:
   struct Offsets {
-    size_t slots, ring, replies, lines, eager, arrivals, verdicts, failures, recorders, staging, end, arrival_bytes, verdict_bytes;
+    size_t slots, ring, replies, lines, eager, arrivals, verdicts, failures, recorders, staging, end, arrival_bytes,
+        verdict_bytes;
   };
   std::span<std::byte> reply_memory(int worker);
   static Offsets offsets(const Layout& layout, size_t workers_here);

@@ -34,7 +34,8 @@ DPackedFunc DModule::operator[](const LocatedValue& name) const {
 
 std::vector<std::string> DModule::functions(Timeout timeout, Where where) const {
   if (!state_) throw UsageError("the functions of an empty DModule");
-  const Value names = state_->controller->call_builtin("module_functions", List{*this}, where).debug_get_from_remote(0, timeout, where);
+  const Value names =
+      state_->controller->call_builtin("module_functions", List{*this}, where).debug_get_from_remote(0, timeout, where);
   std::vector<std::string> functions;
   for (const Value& name : names.as<List>()) functions.push_back(name.as<std::string>());
   return functions;
@@ -59,8 +60,14 @@ std::vector<Place> Session::places(Timeout timeout, Where where) const {
   std::vector<Place> all;
   for (int worker = 0; worker < num_workers(); ++worker) {
     const auto one = described.debug_get_from_remote(worker, timeout, where).as<List>();
-    Place place{.host = one[0].as<std::string>(), .cpus = {}, .memory = {}, .is_bound = one[2].as<bool>(), .gpu = one[3].as<std::string>(), .gpu_pci = one[4].as<std::string>(),
-                .nic = one[5].as<std::string>(), .why = one[6].as<std::string>()};
+    Place place{.host = one[0].as<std::string>(),
+                .cpus = {},
+                .memory = {},
+                .is_bound = one[2].as<bool>(),
+                .gpu = one[3].as<std::string>(),
+                .gpu_pci = one[4].as<std::string>(),
+                .nic = one[5].as<std::string>(),
+                .why = one[6].as<std::string>()};
     for (const int64_t cpu : one[1].as<Shape>()) place.cpus.push_back(static_cast<int>(cpu));
     for (const int64_t numa : one[7].as<Shape>()) place.memory.push_back(static_cast<int>(numa));
     all.push_back(std::move(place));

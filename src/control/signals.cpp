@@ -20,7 +20,8 @@ int wake_pipe[2] = {-1, -1};
 
 void on_signal(int) {
   const int saved = errno;
-  if (wake_pipe[1] >= 0) [[maybe_unused]] const auto written = write(wake_pipe[1], "", 1);
+  if (wake_pipe[1] >= 0) [[maybe_unused]]
+    const auto written = write(wake_pipe[1], "", 1);
   errno = saved;
 }
 
@@ -64,7 +65,8 @@ void report_on_signal() {
   std::thread([] {  // for the life of the process
     char byte;
     while (read(wake_pipe[0], &byte, 1) > 0) detail::Controller::report_all("SIGUSR2");
-  }).detach();
+  })
+      .detach();
 }
 
 bool preemption_is_asked_for() { return is_preempted.load(std::memory_order_relaxed); }

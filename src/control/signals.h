@@ -2,14 +2,13 @@
 
 namespace tutti {
 
-/// SIGUSR1 and SIGUSR2 are for the controller (below); elsewhere they do nothing (mpirun forwards both to all ranks, and their default is
-/// to kill). A handler of the program's own stays.
-/// TUTTI_PREEMPT_SIGNAL=USR1 or TERM: this one asks for preemption.  @throws UsageError
-/// To be called before MPI_Init: MPICH takes SIGUSR1 as well, and calls what was there.
+/// SIGUSR1 and SIGUSR2 are for the controller (below); elsewhere they do nothing (mpirun forwards both to all ranks, and their
+/// default is to kill). A handler of the program's own stays. TUTTI_PREEMPT_SIGNAL=USR1 or TERM: this one asks for preemption.
+/// @throws UsageError To be called before MPI_Init: MPICH takes SIGUSR1 as well, and calls what was there.
 void watch_signals();
 void leave_interrupts_to_controller();  ///< a worker process: Ctrl-C reaches it as well. To be called on the main thread, which
                                         ///< has blocked SIGINT
-void report_on_signal();  ///< the controller: SIGUSR2 writes the hang report of all live sessions
+void report_on_signal();                ///< the controller: SIGUSR2 writes the hang report of all live sessions
 
 bool preemption_is_asked_for();  ///< since the process began
 

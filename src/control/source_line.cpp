@@ -38,7 +38,8 @@ bool has_signal(const std::string& status_file, std::string_view set, int number
   return false;
 }
 
-/// Empty: no interpreter, or no answer. A process has one file for all its threads: the next is asked when this one has written all.
+/// Empty: no interpreter, or no answer. A process has one file for all its threads: the next is asked when this one has written
+/// all.
 std::string source_line(Segment& segment, int worker, Clock::time_point until) {
   const StackSignal signal = segment.slot(worker).stack_signal.load();
   const auto pid = segment.pid_here(worker);

@@ -30,7 +30,10 @@ const char* name_of(Record::State state) {
 }
 
 Json to_json(const Record& r, const TickScale& scale) {
-  Json json{{"number", r.number}, {"command", r.seq}, {"state", name_of(r.running() ? Record::State::kRunning : r.state)}, {"begin", scale.wall_ns(r.begin)}};
+  Json json{{"number", r.number},
+            {"command", r.seq},
+            {"state", name_of(r.running() ? Record::State::kRunning : r.state)},
+            {"begin", scale.wall_ns(r.begin)}};
   if (r.end) json["end"] = scale.wall_ns(r.end);
   if (r.what == Record::What::kCommand) {
     json["action"] = to_string(r.action);
@@ -82,7 +85,8 @@ TraceDump decode_trace_dump(Reader& in) {
 void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
   const Layout& layout = segment.layout();
   if (layout.trace_folder.empty()) return;
-  if (::mkdir(layout.trace_folder.c_str(), 0700) != 0 && errno != EEXIST) throw SystemError(fmt::format("{}: {}", layout.trace_folder, std::strerror(errno)));
+  if (::mkdir(layout.trace_folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw SystemError(fmt::format("{}: {}", layout.trace_folder, std::strerror(errno)));
   const TickScale scale = segment.tick_scale();
   for (int32_t worker : segment.workers()) {
     Json json{{"schema", "tutti.trace/1"},
@@ -99,7 +103,8 @@ void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
               {"finished", segment.slot(worker).finished_seq.load()},
               {"records", Json::array()}};
     for (const Record& record : segment.recorder(worker).read()) json["records"].push_back(to_json(record, scale));
-    write_file(fmt::format("{}/tutti-{:016x}-{}-{}-worker-{}.json", layout.trace_folder, layout.job, layout.session, dump.number, worker),
+    write_file(fmt::format("{}/tutti-{:016x}-{}-{}-worker-{}.json", layout.trace_folder, layout.job, layout.session, dump.number,
+                           worker),
                json.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 } catch (const std::exception& error) {

@@ -13,13 +13,14 @@ namespace tutti {
 /// Files of the flight recorders: one JSON file a worker and dump, `tutti-JOB-SESSION-DUMP-worker-ID.json`, mode 0600. What is in
 /// them: docs/formats.md.
 struct TraceDump {
-  uint32_t number = 0;    ///< of that session, from 0
-  std::string reason;     ///< "error", "time-out", "SIGUSR2", "shutdown", "lost"
+  uint32_t number = 0;  ///< of that session, from 0
+  std::string reason;   ///< "error", "time-out", "SIGUSR2", "shutdown", "lost"
 };
 void encode(Writer& out, const TraceDump& dump);
 TraceDump decode_trace_dump(Reader& in);
 
-/// Writes what the workers of this node did into the folder that the layout names, if it does. Errors are logged: a full disk ends no session.
+/// Writes what the workers of this node did into the folder that the layout names, if it does. Errors are logged: a full disk
+/// ends no session.
 void write_traces(Segment& segment, const TraceDump& dump) noexcept;
 /// Does it in a thread of its own: folders can be slow, and who asks is in a hurry.
 class TraceWriter {

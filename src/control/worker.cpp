@@ -60,25 +60,23 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       recorder_(segment.recorder(id)),
       faults_(id),
       agreement_(segment, id, collective_policy_, recorder_, faults_),
-      collectives_({.worker = id,
-                    .node = &node_,
-                    .node_of = &segment.layout().node_of,
-                    .mpi_parent = mpi_parent},
-                   agreement_) {
+      collectives_({.worker = id, .node = &node_, .node_of = &segment.layout().node_of, .mpi_parent = mpi_parent}, agreement_) {
   segment_.set_pid(id);
 }
 
 Worker::~Worker() = default;
 
 Collectives::Members Worker::world() const {
-  Collectives::Members members{.key = world_key(), .workers = std::vector<int>(static_cast<size_t>(layout().num_workers)), .rank = id_};
+  Collectives::Members members{
+      .key = world_key(), .workers = std::vector<int>(static_cast<size_t>(layout().num_workers)), .rank = id_};
   std::iota(members.workers.begin(), members.workers.end(), 0);
   return members;
 }
 
 Collectives::Members Worker::group() const {
   const int size = layout().group_size();
-  Collectives::Members members{.key = group_key(group_id()), .workers = std::vector<int>(static_cast<size_t>(size)), .rank = id_ % size};
+  Collectives::Members members{
+      .key = group_key(group_id()), .workers = std::vector<int>(static_cast<size_t>(size)), .rank = id_ % size};
   std::iota(members.workers.begin(), members.workers.end(), group_id() * size);
   return members;
 }
@@ -125,7 +123,8 @@ void Worker::await_command() {
 /// The worker itself is broken (no memory for a command, a damaged ring): nobody can go on without it.
 void Worker::give_up(Segment& segment, int id, const std::exception& error) {
   char why[400];  // there may be no other memory left
-  const auto end = fmt::format_to_n(why, sizeof why, "worker {} (pid {} on {}) gave up: {}", id, getpid(), host_name(), error.what()).out;
+  const auto end =
+      fmt::format_to_n(why, sizeof why, "worker {} (pid {} on {}) gave up: {}", id, getpid(), host_name(), error.what()).out;
   segment.abandon({why, end});
 }
 
@@ -327,8 +326,8 @@ Value Worker::resolve(size_t position, const Value& arg, int written_arg) {
   std::optional<Origin> lost = slot.lost;
   if (!lost && static_cast<int>(position) != written_arg) lost = find_poison(slot.value);
   if (lost)
-    throw UsageError(fmt::format("argument {} was lost when command {} failed; make it again or overwrite it", position + 1,
-                                 lost->seq));
+    throw UsageError(
+        fmt::format("argument {} was lost when command {} failed; make it again or overwrite it", position + 1, lost->seq));
   return slot.value;
 }
 
@@ -339,7 +338,8 @@ struct ChildrenEnd {
   const Worker& worker;
   const Function& function;
   ~ChildrenEnd() {
-    if (!worker.is_fork()) [[likely]] return;
+    if (!worker.is_fork()) [[likely]]
+      return;
     log(LogLevel::kError,
         "worker {}: a fork of its process came back from {} and ends here; a child ends by itself, by _exit() or exec()",
         worker.id(), function.name());
@@ -352,8 +352,7 @@ struct ChildrenEnd {
 /// The command keeps its references, for what must be told when it fails.
 Value Worker::call(const Command& command) {
   const auto& slot = registers_.get(command.func);
-  if (slot.lost)
-    throw UsageError(fmt::format("the function was lost when command {} failed; get it again", slot.lost->seq));
+  if (slot.lost) throw UsageError(fmt::format("the function was lost when command {} failed; get it again", slot.lost->seq));
   const auto* in_register = std::get_if<Function>(&slot.value.data());
   if (!in_register) throw UsageError(fmt::format("call of {}, expected a function", to_string(slot.value)));
   const int written_arg = in_register->options().written_arg;
@@ -364,7 +363,8 @@ Value Worker::call(const Command& command) {
   const auto refers = [](const Value& arg) { return arg.kind() == Value::Kind::kRegister || arg.kind() == Value::Kind::kList; };
   const bool any_refers = std::ranges::any_of(command.args, refers);
   if (any_refers)
-    for (size_t i = 0; i < command.args.size(); ++i) args_.push_back(refers(command.args[i]) ? resolve(i, command.args[i], written_arg) : command.args[i]);
+    for (size_t i = 0; i < command.args.size(); ++i)
+      args_.push_back(refers(command.args[i]) ? resolve(i, command.args[i], written_arg) : command.args[i]);
   const Args args = any_refers ? args_ : command.args;
   const auto& function = std::get<Function>(registers_.get(command.func).value.data());  // registers may have moved
   recorder_.name_function(detail::FunctionName::of(function));
@@ -398,8 +398,7 @@ void Worker::copy_on_worker0(const Command& command) {
 std::string Worker::function_name() const {
   if (command_.action == Action::kGetGlobalFunc) return "get_global_func";
   if (command_.action == Action::kCallPacked)
-    if (auto* f = std::get_if<Function>(&const_cast<RegisterFile&>(registers_).get(command_.func).value.data()))
-      return f->name();
+    if (auto* f = std::get_if<Function>(&const_cast<RegisterFile&>(registers_).get(command_.func).value.data())) return f->name();
   return to_string(command_.action);
 }
 
@@ -429,7 +428,8 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
                     .function = function_name(),
                     .traceback = traceback};
   const std::string& ran = report.failure.function;
-  if (ran.starts_with("runtime.disco.") && !ran.ends_with("import_python_module")) report.failure.traceback.clear();  // of our own insides
+  if (ran.starts_with("runtime.disco.") && !ran.ends_with("import_python_module"))
+    report.failure.traceback.clear();  // of our own insides
   log(LogLevel::kDebug, "worker {} failed at command {}: {}", id_, command_.seq, report.failure.message);
   reply(report);
 }

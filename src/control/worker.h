@@ -28,13 +28,13 @@ class Worker {
   void serve();  ///< until shut_down
 
   // what serve() consists of, for Worker0
-  void runs_here();                 ///< on this thread, from now on: for hang reports
-  bool fetch();                     ///< whether a command is there, which run_fetched() runs
+  void runs_here();                                           ///< on this thread, from now on: for hang reports
+  bool fetch();                                               ///< whether a command is there, which run_fetched() runs
   bool is_due() { return fetched_ || commands_.readable(); }  ///< to be looked at
-  bool run_fetched(bool at_once);   ///< `at_once`: without a wait since the last. false: it was shut_down
-  bool may_run_anywhere();          ///< what was fetched, on the thread of a controller that waits
+  bool run_fetched(bool at_once);  ///< `at_once`: without a wait since the last. false: it was shut_down
+  bool may_run_anywhere();         ///< what was fetched, on the thread of a controller that waits
   void answer_into(std::deque<std::vector<std::byte>>* answers) { answers_ = answers; }  ///< null: the ring
-  static void give_up(Segment& segment, int id, const std::exception& error);  ///< ends the session
+  static void give_up(Segment& segment, int id, const std::exception& error);            ///< ends the session
 
   static Worker* current();  ///< of this thread, while it runs a command; else null
 
@@ -46,8 +46,8 @@ class Worker {
   Collectives::Members world() const;
   Collectives::Members group() const;
   uint64_t seq() const { return command_.seq; }
-  bool runs_quick() const { return runs_quick_; }  ///< a function that is registered so
-  uint64_t serial() const { return serial_; }  ///< of all workers that this process has had
+  bool runs_quick() const { return runs_quick_; }                       ///< a function that is registered so
+  uint64_t serial() const { return serial_; }                           ///< of all workers that this process has had
   bool is_fork() const { return process_generation() != generation_; }  ///< a child of the worker's process
 
  private:
@@ -98,8 +98,8 @@ class Worker {
   bool fetched_ = false, runs_quick_ = false;
   std::deque<std::vector<std::byte>>* answers_ = nullptr;
   Command command_;
-  std::string malformed_;  // why its body can't be read
-  List args_;  // of the call that runs
+  std::string malformed_;                       // why its body can't be read
+  List args_;                                   // of the call that runs
   Record::State state_ = Record::State::kDone;  // of it
 };
 

@@ -8,10 +8,10 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kLookNap = 200us;      // between looks for commands that the controller leaves lying
+constexpr auto kLookNap = 200us;  // between looks for commands that the controller leaves lying
 constexpr auto kActive = 2ms;     // after the last command
 constexpr auto kSleep = 1s;       // between looks whether the session is abandoned
-constexpr auto kHelp = 20us;     // then the controller looks at what it waits for
+constexpr auto kHelp = 20us;      // then the controller looks at what it waits for
 constexpr int kMostAtOnce = 64;   // then the controller may have a turn
 
 }  // namespace
@@ -108,7 +108,8 @@ void Worker0::rest(State state, std::chrono::nanoseconds at_most) {
   const uint32_t seen = bell_.value.load(std::memory_order_acquire);
   state_.store(state, std::memory_order_seq_cst);
   bool may_sleep = false;  // nobody else runs the worker, and nothing is there
-  if (const std::unique_lock lock(turn_, std::try_to_lock); lock.owns_lock()) may_sleep = !segment_.abandoned() && !worker_->is_due();
+  if (const std::unique_lock lock(turn_, std::try_to_lock); lock.owns_lock())
+    may_sleep = !segment_.abandoned() && !worker_->is_due();
   if (may_sleep) bell_.sleep(seen, at_most);
   state_.store(State::kAwake, std::memory_order_seq_cst);
 }

@@ -13,9 +13,9 @@
 
 namespace tutti {
 
-/// The controller's own worker. A controller that waits runs those of its commands that promise to be short itself; its thread runs
-/// all others, and these too when the controller does not come to it: it looks now and then while commands come, and sleeps when
-/// none do.
+/// The controller's own worker. A controller that waits runs those of its commands that promise to be short itself; its thread
+/// runs all others, and these too when the controller does not come to it: it looks now and then while commands come, and sleeps
+/// when none do.
 class Worker0 {
  public:
   /// `ended` runs on the thread after the last command.
@@ -31,7 +31,9 @@ class Worker0 {
     ~Waiting() { count(); }
 
    private:
-    void count() { waits_.store(waits_.load(std::memory_order_relaxed) + step_, std::memory_order_relaxed); }  // one thread at a time
+    void count() {
+      waits_.store(waits_.load(std::memory_order_relaxed) + step_, std::memory_order_relaxed);
+    }  // one thread at a time
     std::atomic<uint64_t>& waits_;
     uint64_t step_;
   };
@@ -49,7 +51,9 @@ class Worker0 {
   void serve();
   bool work(Clock::time_point& last_own);
   void rest(State state, std::chrono::nanoseconds at_most);
-  void wake() { if (state_.exchange(State::kAwake) != State::kAwake) bell_.wake(); }
+  void wake() {
+    if (state_.exchange(State::kAwake) != State::kAwake) bell_.wake();
+  }
 
   Segment& segment_;
   WaitPolicy policy_;

@@ -18,12 +18,12 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kStragglers = 200ms;  // on a mismatch: how long to wait for the others, so that the message names all
 constexpr auto kTick = 50ms;
-constexpr auto kSuspect = 500ms;  // a wait of this length may be a deadlock
-constexpr auto kMoving = 400ms;  // a member that moves data for longer is stuck, or dead; less than kGrace
+constexpr auto kSuspect = 500ms;      // a wait of this length may be a deadlock
+constexpr auto kMoving = 400ms;       // a member that moves data for longer is stuck, or dead; less than kGrace
 constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
 
-/// To leave a collective without success, one worker at a time: as long as nobody else leaves, none of those in a deadlock can come to
-/// what the one whose turn it is leaves.
+/// To leave a collective without success, one worker at a time: as long as nobody else leaves, none of those in a deadlock can
+/// come to what the one whose turn it is leaves.
 class LeaverTurn {
  public:
   explicit LeaverTurn(Segment& segment) : taken_(segment.header().leaver), is_mine_(taken_.exchange(1) == 0) {}
@@ -47,7 +47,8 @@ class LeaverTurn {
 
 void put_operands(std::atomic<uint64_t>* words, const Arrival& arrival) {
   for (const Operand& o : {arrival.src, arrival.dst}) {
-    (words++)->store(static_cast<uint64_t>(o.where) | static_cast<uint64_t>(static_cast<uint32_t>(o.fd)) << 2 | o.extent << 34, std::memory_order_relaxed);
+    (words++)->store(static_cast<uint64_t>(o.where) | static_cast<uint64_t>(static_cast<uint32_t>(o.fd)) << 2 | o.extent << 34,
+                     std::memory_order_relaxed);
     (words++)->store(o.offset, std::memory_order_relaxed);
     (words++)->store(o.size_bytes, std::memory_order_relaxed);
   }
@@ -142,7 +143,8 @@ std::vector<CollectiveId> SegmentView::joined(int worker) {
   std::vector<CollectiveId> ids;
   ArrivalLine::Seen seen{};
   for (int line = 0; line < Segment::kLines; ++line)
-    if (segment_.arrival_line(worker, line).version() != 0 && segment_.arrival_line(worker, line).read(seen)) ids.push_back(seen.id());
+    if (segment_.arrival_line(worker, line).version() != 0 && segment_.arrival_line(worker, line).read(seen))
+      ids.push_back(seen.id());
   return ids;
 }
 
@@ -168,7 +170,7 @@ CollectiveId WorkerAgreement::next_id(CommKey key) {
 }
 
 SubSlot WorkerAgreement::free_slot() {
-  const uint32_t use = sub_uses_++;// another use of a slot is another communicator: peers count its collectives anew
+  const uint32_t use = sub_uses_++;  // another use of a slot is another communicator: peers count its collectives anew
   for (size_t tried = 0; tried < kSubSlots; ++tried) {
     const size_t slot = (use + tried) % kSubSlots;
     if (slots_->test(slot)) continue;
@@ -178,7 +180,8 @@ SubSlot WorkerAgreement::free_slot() {
     });
     return {static_cast<int>(slot), use, std::move(taken)};
   }
-  throw UsageError(fmt::format("split: worker {} leads {} communicators in this command, which is the most; drop some", worker_, kSubSlots));
+  throw UsageError(
+      fmt::format("split: worker {} leads {} communicators in this command, which is the most; drop some", worker_, kSubSlots));
 }
 
 /// Whoever agreed with us on what stands in that line may still have to read it.
@@ -202,13 +205,14 @@ void WorkerAgreement::write(Arrival& arrival, Readers readers) {
   arrival.taken = slot.taken.load(std::memory_order_relaxed);
   arrival.left = left_;
   if (!arrival.is_eager || has_parts(arrival.signature.op)) put_operands(slot.operands[line_], arrival);
-  if (arrival.is_eager && !arrival.eager.empty()) std::memcpy(segment_.eager(worker_, line_), arrival.eager.data(), arrival.eager.size());
+  if (arrival.is_eager && !arrival.eager.empty())
+    std::memcpy(segment_.eager(worker_, line_), arrival.eager.data(), arrival.eager.size());
   if (readers != Readers::kLine) {
     await_takers(1 - line_);  // there is one record
     write_record(arrival);
   }
-  segment_.arrival_line(worker_, line_).write(number, ArrivalLine::key_of(arrival.id, arrival.signature), arrival.step, arrival.taken,
-                                              readers != Readers::kLine);
+  segment_.arrival_line(worker_, line_)
+      .write(number, ArrivalLine::key_of(arrival.id, arrival.signature), arrival.step, arrival.taken, readers != Readers::kLine);
   segment_.header().board.ring_ordered();
   if (readers == Readers::kLeader) segment_.header().controller.ring();
 }
@@ -251,7 +255,8 @@ void WorkerAgreement::lost() {
   segment_.slot(worker_).may_move.store(0, std::memory_order_release);
   const auto end = Clock::now() + kMoving;
   for (int32_t other : segment_.workers())
-    while (segment_.slot(other).may_move.load(std::memory_order_acquire) != 0 && Clock::now() < end) std::this_thread::sleep_for(100us);
+    while (segment_.slot(other).may_move.load(std::memory_order_acquire) != 0 && Clock::now() < end)
+      std::this_thread::sleep_for(100us);
 }
 
 void WorkerAgreement::ends(bool well) {
@@ -317,7 +322,8 @@ void WorkerAgreement::take() {
   segment_.header().board.ring_ordered();
 }
 
-/// Without a look at anything but the members' lines, for as long as it is worth being awake. False: somebody is late, or differs.
+/// Without a look at anything but the members' lines, for as long as it is worth being awake. False: somebody is late, or
+/// differs.
 bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
   const auto key = ArrivalLine::key_of(mine.id, mine.signature);
   bool is_not_enough = false;  // somebody's line
@@ -332,7 +338,8 @@ bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
     if (!lines[1]->read(seen) || seen.key != key || seen.in_record) return false;
     if (!may_have_left) return true;
     const auto arrival = SegmentView(segment_, mine.id).arrival(w);  // it went on to what needs its record
-    return arrival && arrival->id == mine.id && std::none_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == mine.id; });
+    return arrival && arrival->id == mine.id &&
+           std::none_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == mine.id; });
   };
   size_t late = 0;
   const auto settled = [&] {
@@ -341,7 +348,8 @@ bool WorkerAgreement::agree_by_lines(const Arrival& mine) {
     // all at one moment: nobody has left while we waited for the last
     return late == mine.members.size() && std::all_of(mine.members.begin(), mine.members.end(), has_joined);
   };
-  const bool in_time = settled() || wait_until(segment_.header().board, policy_, Clock::now() + policy_.spin + policy_.yield, settled);
+  const bool in_time =
+      settled() || wait_until(segment_.header().board, policy_, Clock::now() + policy_.spin + policy_.yield, settled);
   return in_time && !is_not_enough;
 }
 
@@ -354,7 +362,8 @@ void WorkerAgreement::agree_slowly(Arrival& mine) {
   auto look = [&] {  // grows with anything new
     uint64_t now = 1 + stragglers_may_come;
     for (int32_t w : mine.members)
-      now += uint64_t{2} * (segment_.arrival_line(w, 0).version() + segment_.arrival_line(w, 1).version() + view.finished(w, mine.id.seq));
+      now += uint64_t{2} *
+             (segment_.arrival_line(w, 0).version() + segment_.arrival_line(w, 1).version() + view.finished(w, mine.id.seq));
     return now;
   };
   auto settled = [&] {
@@ -423,8 +432,8 @@ void WorkerAgreement::agree_across_nodes(Arrival& mine) {
   take();
 }
 
-/// What is read of a node holds still: a member keeps an arrival until all others have taken a success (see write()), so one whose two
-/// latest arrivals are other collectives has not joined ours.
+/// What is read of a node holds still: a member keeps an arrival until all others have taken a success (see write()), so one
+/// whose two latest arrivals are other collectives has not joined ours.
 std::optional<Deadlock> WorkerAgreement::deadlock() {
   auto found = find_deadlock(look_at(segment_), [&](const WorkerState& state) {
     return std::all_of(state.members.begin(), state.members.end(), [&](int32_t member) { return segment_.has(member); });
@@ -436,8 +445,8 @@ std::optional<Deadlock> WorkerAgreement::deadlock() {
 /// Memory of a member that has died can't be mapped, say: who watches over it knows the cause better, and may speak first.
 void WorkerAgreement::broken(const std::string& why) {
   for (const auto end = Clock::now() + kMoving; !segment_.abandoned() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
-  segment_.abandon(fmt::format("worker {} (pid {} on {}) failed inside a collective that all had agreed on: {}", worker_, getpid(),
-                               host_name(), why));
+  segment_.abandon(fmt::format("worker {} (pid {} on {}) failed inside a collective that all had agreed on: {}", worker_,
+                               getpid(), host_name(), why));
   lost();
   segment_.check_not_abandoned();
   std::abort();  // not reached

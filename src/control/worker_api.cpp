@@ -57,8 +57,8 @@ namespace {
 /// A pair of workers, the sender first: it agrees and counts apart from all other collectives.
 Collectives::Members pair_of(const Comm& comm, int peer, bool is_sender, const char* what) {
   if (peer < 0 || peer >= comm.size() || peer == comm.rank())
-    throw UsageError(fmt::format("{}: peer {} of {} members on rank {}; expected another member", what, peer, comm.size(),
-                                 comm.rank()));
+    throw UsageError(
+        fmt::format("{}: peer {} of {} members on rank {}; expected another member", what, peer, comm.size(), comm.rank()));
   const int self = comm.workers()[static_cast<size_t>(comm.rank())], other = comm.workers()[static_cast<size_t>(peer)];
   const int from = is_sender ? self : other, to = is_sender ? other : self;
   return {.key = pair_key(from, to), .workers = {from, to}, .rank = is_sender ? 0 : 1};

@@ -25,10 +25,8 @@ void Worker::debug_get(const Command& command) {
   for (size_t i = 0; i < large.size(); ++i) {
     if (answer.offers[i].place.in_reach()) continue;
     const size_t size = answer.offers[i].size_bytes();
-    if (mpi_)
-      send_long(mpi_, 0, large[i].data(), size, relax);
-    else
-      send_staged(segment_, id_, Side::kWorker, large[i].data(), size, relax);
+    if (mpi_) send_long(mpi_, 0, large[i].data(), size, relax);
+    else send_staged(segment_, id_, Side::kWorker, large[i].data(), size, relax);
   }
   await_moved();
 }
@@ -101,8 +99,7 @@ void Worker::debug_set(const Command& command) {
 /// false: the session is over.
 bool Worker::fill(const Command& command, const std::vector<Tensor>& large) {
   Reply places{.kind = Reply::Kind::kPlaces, .worker = id_, .seq = command.seq};
-  if (exchange_)
-    places.token = exchange_->put(List(large.begin(), large.end()));
+  if (exchange_) places.token = exchange_->put(List(large.begin(), large.end()));
   else
     for (const Tensor& tensor : large) places.offers.push_back(offer_of(tensor, segment_.has(0)));
   reply(places);
@@ -110,10 +107,8 @@ bool Worker::fill(const Command& command, const std::vector<Tensor>& large) {
   for (size_t i = 0; i < places.offers.size(); ++i) {
     if (places.offers[i].place.in_reach()) continue;
     const size_t size = places.offers[i].size_bytes();
-    if (mpi_)
-      receive_long(mpi_, 0, large[i].data(), size, relax);
-    else
-      receive_staged(segment_, id_, Side::kWorker, large[i].data(), size, relax);
+    if (mpi_) receive_long(mpi_, 0, large[i].data(), size, relax);
+    else receive_staged(segment_, id_, Side::kWorker, large[i].data(), size, relax);
   }
   return await_moved();
 }

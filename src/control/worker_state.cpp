@@ -106,8 +106,10 @@ std::vector<int32_t> missing_in(const WorkerState& s, std::span<const WorkerStat
   std::vector<int32_t> missing;
   for (int32_t member : s.members) {
     const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& other) { return other.worker == member; });
-    const bool is_in_it = it != states.end() && it->id == s.id && (it->kind == WorkerState::Kind::kWaits || it->kind == WorkerState::Kind::kMoves);
-    const bool is_there = is_in_it || (it != states.end() && std::find(it->joined.begin(), it->joined.end(), s.id) != it->joined.end());
+    const bool is_in_it =
+        it != states.end() && it->id == s.id && (it->kind == WorkerState::Kind::kWaits || it->kind == WorkerState::Kind::kMoves);
+    const bool is_there =
+        is_in_it || (it != states.end() && std::find(it->joined.begin(), it->joined.end(), s.id) != it->joined.end());
     if (!is_there) missing.push_back(member);
   }
   return missing;
@@ -127,7 +129,9 @@ std::string hang_report(std::span<const WorkerState> states, int num_workers, ui
       case WorkerState::Kind::kComputes:
         what = fmt::format("computes {} in command {} since {:.1f} s", printable(s.doing), s.seq, s.seconds);
         break;
-      case WorkerState::Kind::kMoves: what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds); break;
+      case WorkerState::Kind::kMoves:
+        what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds);
+        break;
       case WorkerState::Kind::kWaits: {
         const auto missing = missing_in(s, states);
         what = fmt::format("waits in {} of command {} since {:.1f} s for {}", s.doing, s.seq, s.seconds,

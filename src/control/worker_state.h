@@ -15,13 +15,13 @@ struct WorkerState {
   Kind kind = Kind::kUnknown;
   std::string host;
   int64_t pid = 0;
-  uint64_t finished = 0, seq = 0;  ///< last command done; the one it runs
-  std::string doing;               ///< computing: the function or action. In a collective: its operation and operands
-  double seconds = 0;              ///< how long
-  std::string line;                ///< of an interpreter's program: "train.py:31 in step"
-  CollectiveId id;                 ///< of the collective it waits or moves data in
-  std::vector<int32_t> members;    ///< its
-  std::vector<CollectiveId> left;  ///< of this command, without success
+  uint64_t finished = 0, seq = 0;    ///< last command done; the one it runs
+  std::string doing;                 ///< computing: the function or action. In a collective: its operation and operands
+  double seconds = 0;                ///< how long
+  std::string line;                  ///< of an interpreter's program: "train.py:31 in step"
+  CollectiveId id;                   ///< of the collective it waits or moves data in
+  std::vector<int32_t> members;      ///< its
+  std::vector<CollectiveId> left;    ///< of this command, without success
   std::vector<CollectiveId> joined;  ///< the latest, which a peer may not have seen yet
 };
 void encode(Writer& out, const WorkerState& state);

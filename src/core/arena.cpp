@@ -39,12 +39,15 @@ Arena& Arena::here() {
   return *arena;
 }
 
-Arena::Arena() : enabled_(env_int("TUTTI_ARENA", 1, 0, 1) == 1 && ::sysconf(_SC_PAGESIZE) <= static_cast<long>(kLeast)), next_id_(std::random_device{}()) {}
+Arena::Arena()
+    : enabled_(env_int("TUTTI_ARENA", 1, 0, 1) == 1 && ::sysconf(_SC_PAGESIZE) <= static_cast<long>(kLeast)),
+      next_id_(std::random_device{}()) {}
 
 /// Memory that is populated at once must be there: more than the machine has is for other memory to refuse, or to promise.
 bool Arena::can_hold(size_t size_bytes) const {
   rlimit files{};
-  const bool limited = ::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur != RLIM_INFINITY && size_bytes > files.rlim_cur;  // beyond: a signal
+  const bool limited = ::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur != RLIM_INFINITY &&
+                       size_bytes > files.rlim_cur;  // beyond: a signal
   return !limited && size_bytes / static_cast<size_t>(::sysconf(_SC_PAGESIZE)) < static_cast<size_t>(::sysconf(_SC_PHYS_PAGES));
 }
 
@@ -62,15 +65,16 @@ void* Arena::allocate(size_t size_bytes) noexcept try {
   if (const char* why = why_not_populated(extent, first, (size_bytes + kLeast - 1) / kLeast)) {
     forget(extent, block, order);
     give_back(extent, block, order);
-    log(warned_ ? LogLevel::kInfo : LogLevel::kWarn, "no {} bytes of memory that peers can map ({}); other memory is used, which collectives are slower on",
-        size_bytes, why);
+    log(warned_ ? LogLevel::kInfo : LogLevel::kWarn,
+        "no {} bytes of memory that peers can map ({}); other memory is used, which collectives are slower on", size_bytes, why);
     warned_ = true;
     return nullptr;
   }
   extent.orders[first] = static_cast<int8_t>(order);
   return block;
 } catch (const std::exception& error) {
-  log(warned_ ? LogLevel::kInfo : LogLevel::kWarn, "no memory that peers can map ({}); other memory is used, which collectives are slower on", error.what());
+  log(warned_ ? LogLevel::kInfo : LogLevel::kWarn,
+      "no memory that peers can map ({}); other memory is used, which collectives are slower on", error.what());
   warned_ = true;
   return nullptr;
 }
@@ -121,7 +125,8 @@ std::byte* Arena::take(size_t order) {
   return block;
 }
 
-/// Each as large as all before together: their number, and that of their file descriptors, stays small. What nobody touches costs nothing.
+/// Each as large as all before together: their number, and that of their file descriptors, stays small. What nobody touches costs
+/// nothing.
 bool Arena::add_extent(size_t order) {
   const size_t least = std::max(kExtent, size_of(order));
   size_t size = std::max(least, std::bit_floor(total_bytes_ + 1));
@@ -146,8 +151,8 @@ size_t Arena::count_populated(const Extent& extent, size_t first, size_t units) 
   return static_cast<size_t>(std::count(begin, begin + static_cast<ptrdiff_t>(units), true));
 }
 
-/// Beyond the limit of a control group the kernel kills. Others of the group may be taking as much at this moment. Looking takes tens of
-/// microseconds.
+/// Beyond the limit of a control group the kernel kills. Others of the group may be taking as much at this moment. Looking takes
+/// tens of microseconds.
 bool Arena::may_take(size_t size_bytes) {
   constexpr size_t kWorthALook = size_t{4} << 20, kTakers = 8;
   if (size_bytes < kWorthALook) return true;
@@ -165,7 +170,8 @@ void Arena::drop_cache() {
     for (std::byte* block : free_[order]) cached_bytes_ -= forget(*extent_of(block), block, order);
 }
 
-/// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal. Null: it is there.
+/// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal. Null: it is
+/// there.
 const char* Arena::why_not_populated(Extent& extent, size_t first, size_t units) {
   for (size_t at = first; at < first + units;) {
     size_t end = at;
@@ -182,17 +188,19 @@ const char* Arena::why_not_populated(Extent& extent, size_t first, size_t units)
       };
       int failed = insist([&] { return ::madvise(begin, size, MADV_POPULATE_WRITE); });
       if (failed != 0 && errno == EINVAL)  // before Linux 5.14
-        failed = insist([&] { return ::fallocate(extent.memory.fd(), 0, begin - extent.memory.data(), static_cast<off_t>(size)); });
+        failed =
+            insist([&] { return ::fallocate(extent.memory.fd(), 0, begin - extent.memory.data(), static_cast<off_t>(size)); });
       if (failed != 0) return std::strerror(errno);
-      std::fill(extent.populated.begin() + static_cast<ptrdiff_t>(at), extent.populated.begin() + static_cast<ptrdiff_t>(end), true);
+      std::fill(extent.populated.begin() + static_cast<ptrdiff_t>(at), extent.populated.begin() + static_cast<ptrdiff_t>(end),
+                true);
     }
     at = end;
   }
   return nullptr;
 }
 
-/// Its memory goes back to the system; how much of it was populated. madvise and not fallocate: libraries that remember registered memory
-/// (Open MPI's and UCX's for InfiniBand) hook it.
+/// Its memory goes back to the system; how much of it was populated. madvise and not fallocate: libraries that remember
+/// registered memory (Open MPI's and UCX's for InfiniBand) hook it.
 size_t Arena::forget(Extent& extent, std::byte* block, size_t order) {
   const size_t first = static_cast<size_t>(block - extent.memory.data()) / kLeast, units = size_t{1} << order;
   const size_t populated = count_populated(extent, first, units) * kLeast;

@@ -13,9 +13,10 @@
 
 namespace tutti {
 
-/// The process's host memory that the other processes of its node can map: blocks of memfd extents, by halves (buddies) of powers of
-/// two. Extents stay for the life of the process, so a peer's mapping never loses its ground; what is free beyond kMostCached goes back
-/// to the kernel. A child after fork() sees its parent's blocks (shared, not copied) and takes its own from new extents.
+/// The process's host memory that the other processes of its node can map: blocks of memfd extents, by halves (buddies) of powers
+/// of two. Extents stay for the life of the process, so a peer's mapping never loses its ground; what is free beyond kMostCached
+/// goes back to the kernel. A child after fork() sees its parent's blocks (shared, not copied) and takes its own from new
+/// extents.
 class Arena {
  public:
   static constexpr size_t kLeast = size_t{16} << 10;  ///< of a block; what is smaller is no business of an arena
@@ -42,9 +43,9 @@ class Arena {
   struct Extent {
     SharedMemory memory;
     uint64_t id = 0;
-    std::vector<int8_t> orders;    // of the block in use that begins at this unit of kLeast; -1: none does
-    std::vector<bool> populated;   // by unit
-    bool inherited = false;        // from the process that this one was forked of
+    std::vector<int8_t> orders;   // of the block in use that begins at this unit of kLeast; -1: none does
+    std::vector<bool> populated;  // by unit
+    bool inherited = false;       // from the process that this one was forked of
   };
   Arena();
   Extent* extent_of(const void* memory);

@@ -27,7 +27,8 @@ void Doorbell::sleep(uint32_t seen, std::chrono::nanoseconds at_most) {
 
 int allowed_cores() {
   cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores)
+                                                         : static_cast<int>(std::thread::hardware_concurrency());
 }
 
 WaitPolicy wait_policy(int ranks, int leaders, int cores) {
@@ -35,7 +36,8 @@ WaitPolicy wait_policy(int ranks, int leaders, int cores) {
   const bool bound_apart = allowed == 1 && ranks > 1 && ranks <= cores;
   WaitPolicy policy;
   if (bound_apart ? leaders > 0 : ranks + leaders > allowed) policy.spin = {};
-  else if (!bound_apart && ranks + leaders == allowed) policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core
+  else if (!bound_apart && ranks + leaders == allowed)
+    policy.spin = std::chrono::microseconds(1);  // the controller or its worker has no core
   return policy;
 }
 

@@ -21,8 +21,8 @@ struct Doorbell {
   void ring() {
     if (sleepers.fetch_add(0, std::memory_order_seq_cst) != 0) wake();
   }
-  /// ring() without a fence, for what changes a million times a second: it may overlook one who is just falling asleep, whose first
-  /// sleep is short (kFirstSleep). Only reads the line that ring() takes for itself.
+  /// ring() without a fence, for what changes a million times a second: it may overlook one who is just falling asleep, whose
+  /// first sleep is short (kFirstSleep). Only reads the line that ring() takes for itself.
   void ring_ordered() {
     if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
   }
@@ -36,11 +36,11 @@ struct WaitPolicy {
   std::chrono::nanoseconds spin{20'000};
   std::chrono::nanoseconds yield{200'000};
 };
-/// Of so many ranks on a machine, threads of leaders beside them, and cores that the ranks may use together: those that launchers have bound
-/// to one core each do not take each other's.
+/// Of so many ranks on a machine, threads of leaders beside them, and cores that the ranks may use together: those that launchers
+/// have bound to one core each do not take each other's.
 WaitPolicy wait_policy(int ranks, int leaders, int cores);
 WaitPolicy collective_wait_policy(int ranks, int cores);  ///< inside a collective, where all are awake
-int allowed_cores();  ///< of this process
+int allowed_cores();                                      ///< of this process
 
 inline constexpr std::chrono::milliseconds kFirstSleep{1};
 
@@ -49,7 +49,8 @@ void yield_cpu();
 
 /// Waits until ready() or the deadline; returns the last answer of ready(). Calls before_sleep() before it sleeps.
 template <class Ready, class BeforeSleep = void (*)()>
-bool wait_until(Doorbell& bell, const WaitPolicy& policy, Clock::time_point deadline, Ready&& ready, BeforeSleep&& before_sleep = [] {}) {
+bool wait_until(
+    Doorbell& bell, const WaitPolicy& policy, Clock::time_point deadline, Ready&& ready, BeforeSleep&& before_sleep = [] {}) {
   if (ready()) return true;
   const auto start = Clock::now();
   for (auto now = start; now - start < policy.spin; now = Clock::now())

@@ -47,8 +47,7 @@ std::string describe(const std::vector<WorkerFailure>& failures) {
 
 }  // namespace
 
-RemoteError::RemoteError(std::vector<WorkerFailure> failures)
-    : Error(describe(failures)), failures_(std::move(failures)) {}
+RemoteError::RemoteError(std::vector<WorkerFailure> failures) : Error(describe(failures)), failures_(std::move(failures)) {}
 
 std::vector<int> RemoteError::workers() const {
   std::vector<int> ids;

@@ -95,8 +95,9 @@ void register_function(Function function, bool override_existing) {
   auto [it, is_new] = r.functions.try_emplace(function.name(), function);
   if (is_new) return;
   if (!override_existing)
-    throw UsageError(fmt::format("function '{}' is already registered; override it to replace it (C++: override_existing, Python: override=True)",
-                                 printable(function.name())));
+    throw UsageError(fmt::format(
+        "function '{}' is already registered; override it to replace it (C++: override_existing, Python: override=True)",
+        printable(function.name())));
   std::swap(it->second, function);  // the old one goes without the lock: its end may be anybody's code
 }
 

@@ -33,10 +33,8 @@ class UniqueHandle {
 
  private:
   static Raw own(Raw raw) noexcept {
-    if constexpr (requires { Traits::own(raw); })
-      return Traits::own(raw);
-    else
-      return raw;
+    if constexpr (requires { Traits::own(raw); }) return Traits::own(raw);
+    else return raw;
   }
   Raw raw_ = Traits::null();
 };

@@ -17,7 +17,9 @@ std::atomic<const interop::Interpreter*> the_interpreter{nullptr};  // one that 
 
 }  // namespace
 
-void interop::set_interpreter(const Interpreter& interpreter) { the_interpreter.store(new Interpreter(interpreter)); }  // for good
+void interop::set_interpreter(const Interpreter& interpreter) {
+  the_interpreter.store(new Interpreter(interpreter));
+}  // for good
 
 WithoutInterpreter::WithoutInterpreter() : take_(nullptr) {
   const auto* interpreter = the_interpreter.load(std::memory_order_acquire);
@@ -38,11 +40,16 @@ void start_python() {
   void* plugin = nullptr;
   std::string why;
   for (const auto& file : {folder / "libtutti_python.so", folder / "python" / "libtutti_python.so"})  // as installed; as built
-    if (!plugin && (why.empty() || std::filesystem::exists(file)) && !(plugin = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL))) why = dlerror();
-  if (!plugin) throw UsageError(fmt::format("no Python in this process: {}; build tutti with -Dpython=enabled, or start the controller by python3 -m tutti", why));
+    if (!plugin && (why.empty() || std::filesystem::exists(file)) && !(plugin = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL)))
+      why = dlerror();
+  if (!plugin)
+    throw UsageError(fmt::format(
+        "no Python in this process: {}; build tutti with -Dpython=enabled, or start the controller by python3 -m tutti", why));
   auto* start = reinterpret_cast<const char* (*)()>(dlsym(plugin, "tutti_start_python"));
   if (const std::string error = start ? start() : "libtutti_python.so has no tutti_start_python"; !error.empty())
-    throw UsageError(fmt::format("Python can't be started in this process: {}; TUTTI_PYTHON names an interpreter, PYTHONPATH folders with modules", error));
+    throw UsageError(fmt::format(
+        "Python can't be started in this process: {}; TUTTI_PYTHON names an interpreter, PYTHONPATH folders with modules",
+        error));
 }
 
 StackSignal stack_signal() {

@@ -9,7 +9,7 @@ namespace tutti {
 
 enum class LogLevel { kError, kWarn, kInfo, kDebug };
 
-bool log_enabled(LogLevel level);  ///< TUTTI_LOG=error|warn|info|debug, default warn
+bool log_enabled(LogLevel level);                               ///< TUTTI_LOG=error|warn|info|debug, default warn
 void log_line(LogLevel level, std::string_view text) noexcept;  ///< one write(2) to stderr, prefixed with host and pid
 
 template <class... A>

@@ -16,10 +16,8 @@ inline std::string printable(std::string_view name) {
   std::string text;
   for (size_t i = 0; i < name.size(); ++i) {
     const bool begins_c1 = at(i) == kC1Lead && at(i + 1) >= kFirstC1 && at(i + 1) <= kLastC1;
-    if (at(i) >= kFirstPrintable && at(i) != kDelete && !begins_c1)
-      text += name[i];
-    else
-      text += fmt::format("\\x{:02x}", begins_c1 ? at(++i) : at(i));
+    if (at(i) >= kFirstPrintable && at(i) != kDelete && !begins_c1) text += name[i];
+    else text += fmt::format("\\x{:02x}", begins_c1 ? at(++i) : at(i));
   }
   return text;
 }

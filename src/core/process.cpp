@@ -35,7 +35,8 @@ std::atomic<uint32_t> last{0};  // copied by fork: a child's is larger than all 
 
 uint32_t process_generation() {
   auto& here = generation();
-  if (const uint32_t known = here.load(std::memory_order_relaxed)) [[likely]] return known;
+  if (const uint32_t known = here.load(std::memory_order_relaxed)) [[likely]]
+    return known;
   uint32_t fresh = 0;
   here.compare_exchange_strong(fresh, last.fetch_add(1) + 1);
   return here.load();
@@ -45,8 +46,8 @@ const std::filesystem::path& start_folder() { return *loaded_in; }
 
 void reserve_standard_streams() noexcept {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})  // open() takes the lowest that is free
-    if (::fcntl(stream, F_GETFD) < 0)
-      [[maybe_unused]] const int taken = ::open("/dev/null", (stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+    if (::fcntl(stream, F_GETFD) < 0) [[maybe_unused]]
+      const int taken = ::open("/dev/null", (stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
 }
 
 Fd open_pidfd(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }

@@ -16,9 +16,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw SystemError(fmt::format("{}: {}", what, std::strerror(errno)));
-}
+[[noreturn]] void fail(const std::string& what) { throw SystemError(fmt::format("{}: {}", what, std::strerror(errno))); }
 
 Mapping map(int fd, size_t size_bytes, int flags) {
   void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);

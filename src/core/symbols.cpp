@@ -15,7 +15,6 @@
 #include <memory>
 #include <mutex>
 
-
 namespace tutti {
 namespace {
 
@@ -34,7 +33,6 @@ Frame exported(uintptr_t address) {
   frame.module = fmt::format("{}+{:#x}", info.dli_fname, address - reinterpret_cast<uintptr_t>(info.dli_fbase));
   return frame;
 }
-
 
 /// The modules of this process. Looks for debug information in them only: no files of elsewhere, no servers.
 class Modules {
@@ -55,7 +53,10 @@ class Modules {
     dwfl_report_end(dwfl_, nullptr, nullptr);
   }
   static int no_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word, char**) { return -1; }
-  Dwfl_Callbacks callbacks_{.find_elf = dwfl_linux_proc_find_elf, .find_debuginfo = no_file, .section_address = dwfl_offline_section_address, .debuginfo_path = nullptr};
+  Dwfl_Callbacks callbacks_{.find_elf = dwfl_linux_proc_find_elf,
+                            .find_debuginfo = no_file,
+                            .section_address = dwfl_offline_section_address,
+                            .debuginfo_path = nullptr};
   Dwfl* dwfl_;
 };
 
@@ -112,7 +113,8 @@ std::vector<Frame> look_up(uintptr_t address) {
     frames.push_back(frame);
     if (tag == DW_TAG_subprogram) break;
     frame = {};
-    const char* file = files ? dwarf_filesrc(files, static_cast<size_t>(number_of(&scopes[i], DW_AT_call_file)), nullptr, nullptr) : nullptr;
+    const char* file =
+        files ? dwarf_filesrc(files, static_cast<size_t>(number_of(&scopes[i], DW_AT_call_file)), nullptr, nullptr) : nullptr;
     if (file) frame.file = file, frame.line = static_cast<int>(number_of(&scopes[i], DW_AT_call_line));
   }
   if (frames.empty()) {

@@ -10,7 +10,7 @@ struct Frame {
   std::string function;  ///< demangled; empty: not known
   std::string file;      ///< and line; empty: no debug information
   int line = 0;
-  std::string module;    ///< the program or library, with an offset
+  std::string module;  ///< the program or library, with an offset
 };
 
 /// The functions at an address of this process, the innermost first: several when calls were inlined.

@@ -56,8 +56,9 @@ bool throws(std::string_view name) {
 
 /// Between the user's functions and what threw, or called them.
 bool is_between(const Frame& frame) {
-  return frame.function.starts_with("std::") || frame.function.starts_with("tutti::") || frame.function.find(" std::") < frame.function.find('(') ||
-         frame.file.find("/include/c++/") != frame.file.npos || frame.file.find("include/tutti/") != frame.file.npos;
+  return frame.function.starts_with("std::") || frame.function.starts_with("tutti::") ||
+         frame.function.find(" std::") < frame.function.find('(') || frame.file.find("/include/c++/") != frame.file.npos ||
+         frame.file.find("include/tutti/") != frame.file.npos;
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ using ThreadEnds =
 struct ThreadEnds {};
 #endif
 
-/// Nothing is one: a handler for it never runs. But while the search for a handler passes it, the stack of the throw still stands, and
-/// its addresses are kept (traceback.cpp).
+/// Nothing is one: a handler for it never runs. But while the search for a handler passes it, the stack of the throw still
+/// stands, and its addresses are kept (traceback.cpp).
 class Passing {
  public:
   virtual ~Passing();  // never defined: the compiler leaves the type's description to us
@@ -43,8 +43,8 @@ template <class F>
   }
 }
 
-/// Of the last exception out of traced() on this thread: a line a frame, the innermost first, "  my_f(int) at my.cpp:42". Empty when
-/// none is known. Reads debug information where there is any (the first time: some ms).
+/// Of the last exception out of traced() on this thread: a line a frame, the innermost first, "  my_f(int) at my.cpp:42". Empty
+/// when none is known. Reads debug information where there is any (the first time: some ms).
 std::string take_traceback() noexcept;
 void forget_traceback();
 

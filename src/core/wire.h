@@ -29,10 +29,8 @@ class WireError : public Error {
 class Writer {
  public:
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  [[gnu::always_inline]] void put(T v) {
-    std::memcpy(extend(sizeof v), &v, sizeof v);
-  }
+  requires std::is_trivially_copyable_v<T>
+  [[gnu::always_inline]] void put(T v) { std::memcpy(extend(sizeof v), &v, sizeof v); }
   void raw(const void* data, size_t size_bytes) {
     if (size_bytes > kMuch) return append(data, size_bytes);
     if (size_bytes > 0) std::memcpy(extend(size_bytes), data, size_bytes);
@@ -78,7 +76,7 @@ class Reader {
   explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
   template <class T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   [[gnu::always_inline]] T get() {
     T v;
     std::memcpy(&v, take(sizeof v).data(), sizeof v);

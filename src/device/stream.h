@@ -14,7 +14,7 @@ using Streams = std::map<std::pair<int32_t, int32_t>, void*>;
 /// This thread's set from now on; null: the thread's own.
 void use_streams(Streams* streams);
 
-void* current_stream(Device device);                      ///< null (the default stream, or none: the CPU) until set
+void* current_stream(Device device);                    ///< null (the default stream, or none: the CPU) until set
 void* set_current_stream(Device device, void* stream);  ///< returns the one before
 
 }  // namespace tutti

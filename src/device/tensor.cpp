@@ -149,8 +149,7 @@ bool Tensor::is_contiguous() const {
 
 void Tensor::check_values(DType dtype) const {
   if (!storage_) throw UsageError("values(): the tensor is empty (it holds nothing)");
-  if (dtype != dtype_)
-    throw UsageError(fmt::format("values<{}>(): the tensor holds {}", to_string(dtype), to_string(dtype_)));
+  if (dtype != dtype_) throw UsageError(fmt::format("values<{}>(): the tensor holds {}", to_string(dtype), to_string(dtype_)));
   if (device_.type != dl::kCPU) throw UsageError(fmt::format("values(): the tensor lies on {}", to_string(device_)));
   if (!is_contiguous()) throw UsageError("values(): the view is strided; use contiguous()");
 }
@@ -190,8 +189,7 @@ Tensor Tensor::view(Shape shape, Shape strides, uint64_t byte_offset) const {
 
 Tensor Tensor::contiguous() const {
   if (!storage_ || is_contiguous()) return *this;
-  if (device_.type != dl::kCPU)
-    throw UsageError(fmt::format("contiguous: no strided copy on {}", to_string(device_)));
+  if (device_.type != dl::kCPU) throw UsageError(fmt::format("contiguous: no strided copy on {}", to_string(device_)));
   Tensor copy = empty(shape_, dtype_, device_);
   const auto item = static_cast<size_t>(dtype_.size_bytes());
   char* out = static_cast<char*>(copy.data());
@@ -227,8 +225,6 @@ void Tensor::poison(Poison origin) const {
 void Tensor::clear_poison() const {
   if (storage_ && storage_->is_poisoned.load()) storage_->is_poisoned.store(false);
 }
-const Tensor::Poison* Tensor::poisoned() const {
-  return storage_ && storage_->is_poisoned.load() ? &storage_->poison : nullptr;
-}
+const Tensor::Poison* Tensor::poisoned() const { return storage_ && storage_->is_poisoned.load() ? &storage_->poison : nullptr; }
 
 }  // namespace tutti

@@ -35,7 +35,8 @@ int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(v
   return guard([&] {
     if (type_index < kTVMFFIObject) throw UsageError(fmt::format("type index {} is not that of an object", type_index));
     if (type_index > kTVMFFIObject && type_index < kTVMFFIModule)
-      throw UsageError(fmt::format("type index {} has a layout of its own; use {}", type_index, static_cast<int>(kTVMFFIOpaquePyObject)));
+      throw UsageError(
+          fmt::format("type index {} has a layout of its own; use {}", type_index, static_cast<int>(kTVMFFIOpaquePyObject)));
     *out = make_opaque_object(handle, type_index, deleter).release();
   });
 }
@@ -70,9 +71,7 @@ int TVMFFIFunctionCall(TVMFFIObjectHandle function, TVMFFIAny* args, int32_t num
 }
 
 void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) { set_raised(ObjectRef::share(static_cast<TVMFFIObject*>(error))); }
-void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) {
-  TVMFFIErrorSetRaisedFromCStrParts(kind, &message, 1);
-}
+void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) { TVMFFIErrorSetRaisedFromCStrParts(kind, &message, 1); }
 void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_parts, int32_t num_parts) {
   std::string message;
   for (int32_t i = 0; i < num_parts; ++i)

@@ -12,7 +12,7 @@
 namespace tutti::ffi {
 namespace {
 
-constexpr int kMostCalls = 500;            // modules and functions of ours that call each other
+constexpr int kMostCalls = 500;  // modules and functions of ours that call each other
 constexpr size_t kMostErrorText = 65536;
 
 /// Functions that call each other without end are stopped before the stack is.
@@ -20,7 +20,8 @@ class Depth {
  public:
   explicit Depth(const std::string& name) {
     if (depth_ >= kMostCalls)
-      throw ModuleError("RecursionError", fmt::format("{}: {} calls between modules and tutti inside each other", name, depth_), {});
+      throw ModuleError("RecursionError", fmt::format("{}: {} calls between modules and tutti inside each other", name, depth_),
+                        {});
     ++depth_;
   }
   ~Depth() { --depth_; }
@@ -60,8 +61,9 @@ Value call_c(const std::string& name, TVMFFISafeCallType function, void* self, A
   const int released = lent.take_back();
   if (code != 0) throw_raised(name, code);
   if (released >= 0)
-    throw ModuleError("RuntimeError",
-                      fmt::format("{} released argument {}, which it had only borrowed; its result is not used", name, released + 1), {});
+    throw ModuleError(
+        "RuntimeError",
+        fmt::format("{} released argument {}, which it had only borrowed; its result is not used", name, released + 1), {});
   return take(result, name);
 }
 
@@ -76,7 +78,8 @@ int call_from_c(const Function& function, const TVMFFIAny* args, int32_t num_arg
   return guard([&] {
     const Depth depth(function.name());
     List values;
-    for (int32_t i = 0; i < num_args; ++i) values.push_back(view(args[i], fmt::format("{}: argument {}", function.name(), i + 1)));
+    for (int32_t i = 0; i < num_args; ++i)
+      values.push_back(view(args[i], fmt::format("{}: argument {}", function.name(), i + 1)));
     *result = to_owned(function(values));
   });
 }

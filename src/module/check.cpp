@@ -57,11 +57,12 @@ std::string why_not_object(const TVMFFIAny& value, int depth) {
       const auto& shape = cell_of<TVMFFIShapeCell>(value.v_obj);
       return shape.size <= size_t{1} << 32 && is_readable_array(shape.data, shape.size * 8) ? "" : "a shape that can't be read";
     }
-    case kTVMFFITensor:
-      return readable(sizeof(DLTensor)) ? why_not_tensor(cell_of<DLTensor>(value.v_obj)) : cut_short();
+    case kTVMFFITensor: return readable(sizeof(DLTensor)) ? why_not_tensor(cell_of<DLTensor>(value.v_obj)) : cut_short();
     case kTVMFFIFunction:
       if (!readable(sizeof(TVMFFIFunctionCell))) return cut_short();
-      return is_code(reinterpret_cast<const void*>(cell_of<TVMFFIFunctionCell>(value.v_obj).safe_call)) ? "" : "a function that is no code";
+      return is_code(reinterpret_cast<const void*>(cell_of<TVMFFIFunctionCell>(value.v_obj).safe_call))
+                 ? ""
+                 : "a function that is no code";
     case kTVMFFIError: {
       if (!readable(offsetof(TVMFFIErrorCell, cause_chain))) return cut_short();  // an older tvm-ffi's
       const auto& error = cell_of<TVMFFIErrorCell>(value.v_obj);
@@ -73,7 +74,8 @@ std::string why_not_object(const TVMFFIAny& value, int depth) {
       if (!readable(sizeof(TVMFFISeqCell))) return cut_short();
       const auto& items = cell_of<TVMFFISeqCell>(value.v_obj);
       const auto* first = static_cast<const TVMFFIAny*>(items.data);
-      if (items.size < 0 || items.size > int64_t{1} << 32 || !is_readable_array(first, static_cast<size_t>(items.size) * sizeof(TVMFFIAny)))
+      if (items.size < 0 || items.size > int64_t{1} << 32 ||
+          !is_readable_array(first, static_cast<size_t>(items.size) * sizeof(TVMFFIAny)))
         return fmt::format("an array of {} items that can't be read", items.size);
       for (int64_t i = 0; i < items.size; ++i)
         if (auto why = why_not(first[i], depth + 1); !why.empty()) return "an array with " + why;
@@ -93,11 +95,9 @@ std::string why_not(const TVMFFIAny& value, int depth) {
     case kTVMFFIFloat:
     case kTVMFFIOpaquePtr:
     case kTVMFFIDevice: return {};
-    case kTVMFFIDataType:
-      return value.v_dtype.bits > 0 && value.v_dtype.lanes > 0 ? "" : "a dtype of no size";
+    case kTVMFFIDataType: return value.v_dtype.bits > 0 && value.v_dtype.lanes > 0 ? "" : "a dtype of no size";
     case kTVMFFISmallStr:
-    case kTVMFFISmallBytes:
-      return value.small_str_len <= 7 ? "" : fmt::format("a small string of {} bytes", value.small_str_len);
+    case kTVMFFISmallBytes: return value.small_str_len <= 7 ? "" : fmt::format("a small string of {} bytes", value.small_str_len);
     case kTVMFFIDLTensorPtr:
     case kTVMFFIRawStr:
     case kTVMFFIByteArrayPtr:
@@ -118,7 +118,8 @@ bool find_code(const void* address) {
         for (int i = 0; i < object->dlpi_phnum && !s.found; ++i) {
           const auto& segment = object->dlpi_phdr[i];
           const uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
-          s.found = segment.p_type == PT_LOAD && (segment.p_flags & PF_X) && s.address >= begin && s.address < begin + segment.p_memsz;
+          s.found =
+              segment.p_type == PT_LOAD && (segment.p_flags & PF_X) && s.address >= begin && s.address < begin + segment.p_memsz;
         }
         return s.found ? 1 : 0;
       },
@@ -166,7 +167,7 @@ std::optional<size_t> readable_length(const char* text) {
 
 bool is_code(const void* address) {
   if (reinterpret_cast<intptr_t>(address) < 0) return false;  // the kernel's half: maps calls all of its vsyscall page executable
-  thread_local std::set<const void*> known;  // libraries are never unloaded
+  thread_local std::set<const void*> known;                   // libraries are never unloaded
   if (known.contains(address)) return true;
   const bool found = find_code(address);
   if (found) known.insert(address);
@@ -179,7 +180,8 @@ std::string why_not_tensor(const DLTensor& tensor) {
   if (!is_readable_array(tensor.shape, dimensions * 8)) return "a tensor whose shape can't be read";
   if (tensor.strides && !is_readable_array(tensor.strides, dimensions * 8)) return "a tensor whose strides can't be read";
   if (tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
-    return fmt::format("a tensor with dtype code {}, {} bits, {} lanes", tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes);
+    return fmt::format("a tensor with dtype code {}, {} bits, {} lanes", tensor.dtype.code, tensor.dtype.bits,
+                       tensor.dtype.lanes);
   uintptr_t begin = 0;
   if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(tensor.data), tensor.byte_offset, &begin))
     return fmt::format("a tensor whose byte_offset is {}", tensor.byte_offset);

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "module/check.h"
 #include "module/call.h"
+#include "module/check.h"
 
 namespace tutti::ffi {
 namespace {
@@ -39,8 +39,8 @@ Tensor wrap(const DLTensor& t, std::function<void()> release) {
   Shape shape(t.shape, t.shape + dimensions), strides;
   if (t.strides) strides.assign(t.strides, t.strides + dimensions);
   auto* data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) + t.byte_offset);  // an empty tensor's may be null
-  return Tensor::wrap(data, std::move(shape), {t.dtype.code, t.dtype.bits, t.dtype.lanes},
-                      std::move(release), std::move(strides), {t.device.device_type, t.device.device_id});
+  return Tensor::wrap(data, std::move(shape), {t.dtype.code, t.dtype.bits, t.dtype.lanes}, std::move(release), std::move(strides),
+                      {t.device.device_type, t.device.device_id});
 }
 
 /// The value of a checked object; the object is shared where its content is.
@@ -118,7 +118,8 @@ Value view(const TVMFFIAny& any, const std::string& from) {
       break;
     case kTVMFFIByteArrayPtr: {
       const auto* bytes = static_cast<const TVMFFIByteArray*>(any.v_ptr);
-      if (!is_readable_array(bytes, sizeof *bytes) || !is_readable(bytes->data, bytes->size)) refuse("a byte array where none is");
+      if (!is_readable_array(bytes, sizeof *bytes) || !is_readable(bytes->data, bytes->size))
+        refuse("a byte array where none is");
       return to_bytes(bytes->data, bytes->size);
     }
     case kTVMFFIObjectRValueRef: {  // the giver parts with its reference: *v_ptr is cleared

@@ -77,11 +77,13 @@ Elf64_Ehdr header_of(std::span<std::byte> bytes, const std::string& path) {
     throw UsageError(fmt::format("{} is not a shared library (it is no ELF file)", path));
   const auto header = Image(bytes, path).get<Elf64_Ehdr>(0);  // e_machine lies at the same place in 32-bit files
   if (header.e_machine != kMachine || header.e_ident[EI_CLASS] != ELFCLASS64)
-    throw UsageError(fmt::format("{} is for {}, this process is {}; build it for this machine", path, machine_name(header.e_machine),
-                                 machine_name(kMachine)));
+    throw UsageError(fmt::format("{} is for {}, this process is {}; build it for this machine", path,
+                                 machine_name(header.e_machine), machine_name(kMachine)));
   if (header.e_type != ET_DYN)
     throw UsageError(fmt::format("{} is not a shared library ({}); link it with -shared", path,
-                                 header.e_type == ET_REL ? "an object file" : header.e_type == ET_EXEC ? "a program" : "another ELF file"));
+                                 header.e_type == ET_REL    ? "an object file"
+                                 : header.e_type == ET_EXEC ? "a program"
+                                                            : "another ELF file"));
   return header;
 }
 
@@ -102,7 +104,8 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
   }
   const auto file_offset = [&](uint64_t address) -> std::optional<uint64_t> {
     for (const auto& s : segments)
-      if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) return s.p_offset + (address - s.p_vaddr);
+      if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz)
+        return s.p_offset + (address - s.p_vaddr);
     return std::nullopt;
   };
 
@@ -168,7 +171,8 @@ std::vector<std::string> exported_functions(const void* dynamic) {
   }
   std::vector<std::string> names;
   for (uint32_t i = 0; symbols && strings && i < count; ++i)
-    if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF) names.emplace_back(strings + symbols[i].st_name);
+    if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF)
+      names.emplace_back(strings + symbols[i].st_name);
   return names;
 }
 

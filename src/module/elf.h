@@ -20,8 +20,8 @@ constexpr size_t kElfHeaderBytes = 64;
 /// @throws UsageError  not a shared library, or one for another machine
 void check_header(std::span<std::byte> begin, const std::string& path);
 
-/// Reads the dynamic section of the file in `image` and takes the constructors out, so that dlopen does not run them: an exception
-/// that leaves a constructor inside dlopen ends the process.
+/// Reads the dynamic section of the file in `image` and takes the constructors out, so that dlopen does not run them: an
+/// exception that leaves a constructor inside dlopen ends the process.
 /// @throws UsageError  as check_header; or the file ends before its segments do
 ElfInfo take_constructors(std::span<std::byte> image, const std::string& path);
 

@@ -42,8 +42,7 @@ struct Signature {
 
 Signature signature_of(const std::string& path) {
   struct stat status {};
-  if (stat(path.c_str(), &status) != 0)
-    throw UsageError(fmt::format("{} on {}: {}", path, host_name(), std::strerror(errno)));
+  if (stat(path.c_str(), &status) != 0) throw UsageError(fmt::format("{} on {}: {}", path, host_name(), std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) throw UsageError(fmt::format("{} on {} is not a file", path, host_name()));
   return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
@@ -87,7 +86,8 @@ void load_neighbours(const ElfInfo& info, const std::string& path) {
         search.replace(at, std::strlen(origin), folder);
     if (!has_origin) continue;
     for (const std::string& name : info.needed)
-      if (const auto file = std::filesystem::path(search) / name; access(file.c_str(), R_OK) == 0) dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (const auto file = std::filesystem::path(search) / name; access(file.c_str(), R_OK) == 0)
+        dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   }
 }
 
@@ -112,15 +112,16 @@ Library& Library::open(const std::string& path) {
     Signature signature;
     Library* library;
   };
-  static std::recursive_mutex mutex;  // a constructor may load another module
+  static std::recursive_mutex mutex;               // a constructor may load another module
   static auto& loaded = *new std::vector<Loaded>;  // for the life of the process
   std::lock_guard lock(mutex);
   if (path.find('\0') != std::string::npos)
     throw UsageError(fmt::format("the path {} has a zero byte, which no name of a file has", path));
   std::error_code error, ignored;
   const std::string real = std::filesystem::canonical(path, error);
-  if (error) throw UsageError(fmt::format("{} on {}: {} (working directory {})", path, host_name(), error.message(),
-                                          std::filesystem::current_path(ignored).string()));
+  if (error)
+    throw UsageError(fmt::format("{} on {}: {} (working directory {})", path, host_name(), error.message(),
+                                 std::filesystem::current_path(ignored).string()));
   const Signature signature = signature_of(real);
   for (const Loaded& known : loaded)
     if (known.path == real && known.signature == signature) return *known.library;
@@ -200,7 +201,8 @@ std::vector<std::string> Library::functions() const {
   if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0) return {};
   std::vector<std::string> names;
   for (const std::string& name : exported_functions(map->l_ld))
-    if (const std::string_view prefix = "__tvm_ffi_"; name.starts_with(prefix) && !name.starts_with("__tvm_ffi__")) names.push_back(name.substr(prefix.size()));
+    if (const std::string_view prefix = "__tvm_ffi_"; name.starts_with(prefix) && !name.starts_with("__tvm_ffi__"))
+      names.push_back(name.substr(prefix.size()));
   std::ranges::sort(names);
   return names;
 }
@@ -220,8 +222,8 @@ TVMFFIObject* Library::lookup(const std::string& name) {
   if (auto own = function(name)) known = make_box(*own);
   else if (auto global = find_global_func(name)) known = make_box(*global);
   else if (auto foreign = find_foreign_function(name)) known = *foreign;
-  else throw UsageError(fmt::format("{} asks for a function '{}', which neither it nor the registry has", path_,
-                                    printable(name)));
+  else
+    throw UsageError(fmt::format("{} asks for a function '{}', which neither it nor the registry has", path_, printable(name)));
   return known.get();
 }
 

@@ -71,8 +71,16 @@ struct Array : Layout<TVMFFISeqCell> {
 
 struct ErrorObject : Layout<TVMFFIErrorCell> {
   ErrorObject(std::string k, std::string m, std::string b, std::exception_ptr c)
-      : kind(std::move(k)), message(std::move(m)), backtrace(std::move(b)), cause(std::move(c)) {  // NOLINT(bugprone-throw-keyword-missing): a member
-    cell = {{kind.data(), kind.size()}, {message.data(), message.size()}, {backtrace.data(), backtrace.size()}, &update, nullptr, nullptr};
+      : kind(std::move(k)),
+        message(std::move(m)),
+        backtrace(std::move(b)),
+        cause(std::move(c)) {  // NOLINT(bugprone-throw-keyword-missing): a member
+    cell = {{kind.data(), kind.size()},
+            {message.data(), message.size()},
+            {backtrace.data(), backtrace.size()},
+            &update,
+            nullptr,
+            nullptr};
   }
   static void update(TVMFFIObjectHandle self, const TVMFFIByteArray* added, int32_t mode) {
     auto* error = static_cast<ErrorObject*>(static_cast<TVMFFIObject*>(self));

@@ -15,16 +15,16 @@ constexpr const char* kOriginal = "_tutti_original";
 py::object errors() { return py::module_::import("tutti._errors"); }
 
 py::object failure_object(const WorkerFailure& failure) {
-  return errors().attr("WorkerFailure")(failure.worker, failure.seq, failure.host, failure.pid, failure.kind, failure.message, failure.function,
-                                        failure.issued_at, failure.traceback);
+  return errors().attr("WorkerFailure")(failure.worker, failure.seq, failure.host, failure.pid, failure.kind, failure.message,
+                                        failure.function, failure.issued_at, failure.traceback);
 }
 
 void raise(py::object exception, const std::exception_ptr& original) {
   if (worker::active()) {
     auto* kept = new std::exception_ptr(original);
     py::setattr(exception, kOriginal, py::capsule(kept, kOriginal, [](PyObject* capsule) {
-      delete static_cast<std::exception_ptr*>(PyCapsule_GetPointer(capsule, kOriginal));
-    }));
+                  delete static_cast<std::exception_ptr*>(PyCapsule_GetPointer(capsule, kOriginal));
+                }));
   }
   PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
 }

@@ -60,7 +60,8 @@ WithoutGil::~WithoutGil() {
   or_stay([&] { PyEval_RestoreThread(state_); });
 }
 
-WhileWaiting::WhileWaiting(std::function<void()> function) : function_(std::move(function)), outer_(std::exchange(while_waiting, &function_)) {}
+WhileWaiting::WhileWaiting(std::function<void()> function)
+    : function_(std::move(function)), outer_(std::exchange(while_waiting, &function_)) {}
 WhileWaiting::~WhileWaiting() { while_waiting = outer_; }
 
 void set_interpreter_hooks(bool with_signals) {

@@ -15,8 +15,8 @@ inline int Py_IsFinalizing() { return _Py_IsFinalizing(); }  // the public name 
 /// Whether the interpreter can be used. Not once it ends: what is left of its objects then stays.
 inline bool is_alive() { return Py_IsInitialized() != 0 && Py_IsFinalizing() == 0; }
 
-/// `f` takes the lock. An interpreter that ends unwinds the threads that ask for it, which C++ can't have: they stay until the process is
-/// gone.
+/// `f` takes the lock. An interpreter that ends unwinds the threads that ask for it, which C++ can't have: they stay until the
+/// process is gone.
 template <class F>
 auto or_stay(F f) {
   try {
@@ -55,7 +55,8 @@ auto without_gil(F&& f) {
   return f();
 }
 
-/// As long as this lives, its function is called every 50 ms of a wait of this thread, with the lock. What it throws ends the wait.
+/// As long as this lives, its function is called every 50 ms of a wait of this thread, with the lock. What it throws ends the
+/// wait.
 class WhileWaiting {
  public:
   explicit WhileWaiting(std::function<void()> function);

@@ -22,9 +22,7 @@ std::string type_name(py::handle object) {
   return module == "builtins" ? name : module + "." + name;
 }
 
-bool is_of(py::handle object, const char* type) {
-  return py::isinstance(object, types().attr(type));
-}
+bool is_of(py::handle object, const char* type) { return py::isinstance(object, types().attr(type)); }
 
 bool is_numpy(py::handle object) { return std::strncmp(Py_TYPE(object.ptr())->tp_name, "numpy.", 6) == 0; }
 
@@ -74,7 +72,8 @@ std::string to_utf8(py::handle str) {
   Py_ssize_t size = 0;
   if (const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size)) return {text, static_cast<size_t>(size)};
   PyErr_Clear();
-  throw UsageError(fmt::format("the str '{}' holds surrogates, which UTF-8 can't carry; send text.encode('utf-8', 'surrogatepass')", said(str)));
+  throw UsageError(fmt::format(
+      "the str '{}' holds surrogates, which UTF-8 can't carry; send text.encode('utf-8', 'surrogatepass')", said(str)));
 }
 
 Value to_value(py::handle object) {
@@ -107,7 +106,8 @@ Value to_value(py::handle object) {
     const auto numpy = py::module_::import("numpy");
     if (py::isinstance(object, numpy.attr("generic"))) {
       const py::object item = object.attr("item")();
-      if (py::isinstance(item, numpy.attr("generic"))) throw UsageError(fmt::format("a {} has no counterpart among tutti's values", type_name(object)));
+      if (py::isinstance(item, numpy.attr("generic")))
+        throw UsageError(fmt::format("a {} has no counterpart among tutti's values", type_name(object)));
       return to_value(item);
     }
     if (py::isinstance(object, numpy.attr("dtype"))) return to_dtype(object);
@@ -164,11 +164,13 @@ DType to_dtype(py::handle object) {
 }
 
 Shape to_shape(py::handle object, const char* what) {
-  if (PyIndex_Check(object.ptr()) && !PySequence_Check(object.ptr())) return {to_int(py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr())))};  // an array is both
+  if (PyIndex_Check(object.ptr()) && !PySequence_Check(object.ptr()))
+    return {to_int(py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr())))};  // an array is both
   if (!PySequence_Check(object.ptr()) || PyUnicode_Check(object.ptr()))
     throw UsageError(fmt::format("{}: expected an int or a sequence of ints, got {}", what, type_name(object)));
   Shape shape;
-  for (const py::object extent : py::reinterpret_borrow<py::sequence>(object)) {  // owned: an array makes its items as it is asked
+  for (const py::object extent :
+       py::reinterpret_borrow<py::sequence>(object)) {  // owned: an array makes its items as it is asked
     if (!PyIndex_Check(extent.ptr())) throw UsageError(fmt::format("{}: expected ints, got {}", what, type_name(extent)));
     shape.push_back(to_int(py::reinterpret_steal<py::object>(PyNumber_Index(extent.ptr()))));
   }
@@ -205,7 +207,8 @@ Function to_function(std::string name, py::handle callable, Function::Options op
             held.push_back(to_python(arg));
             raw.push_back(held.back().ptr());
           }
-          const auto result = py::reinterpret_steal<py::object>(or_stay([&] { return PyObject_Vectorcall(kept.get(), raw.data(), raw.size(), nullptr); }));
+          const auto result = py::reinterpret_steal<py::object>(
+              or_stay([&] { return PyObject_Vectorcall(kept.get(), raw.data(), raw.size(), nullptr); }));
           if (!result) throw_python_error();
           return to_value(result);
         } catch (py::error_already_set& error) {  // of a conversion
@@ -255,24 +258,31 @@ void throw_python_error() {
 
 void bind_values(py::module_& module) {
   py::class_<Device>(module, "Device", "Where memory lies: device_type as in DLPack (1: host, 2: CUDA) and index.")
-      .def(py::init([](int device_type, int index) { return Device{device_type, index}; }), py::arg("device_type"), py::arg("index") = 0)
+      .def(py::init([](int device_type, int index) {
+             return Device{device_type, index};
+           }),
+           py::arg("device_type"), py::arg("index") = 0)
       .def_readonly("device_type", &Device::type)
       .def_readonly("index", &Device::id)
       .def("__eq__", [](Device a, const py::object& b) { return py::isinstance<Device>(b) && a == b.cast<Device>(); })
       .def("__hash__", [](Device d) { return d.type * 1000003 + d.id; })
       .def("__repr__", [](Device d) { return to_string(d); });
-  module.def("cpu", [](int index) { return cpu(index); }, py::arg("index") = 0, "The host's memory.");
-  module.def("cuda", [](int index) { return cuda(index); }, py::arg("index") = 0, "A GPU's memory.");
+  module.def(
+      "cpu", [](int index) { return cpu(index); }, py::arg("index") = 0, "The host's memory.");
+  module.def(
+      "cuda", [](int index) { return cuda(index); }, py::arg("index") = 0, "A GPU's memory.");
   py::class_<PackedFunc>(module, "PackedFunc", "A function of this process, of any language.")
       .def("__call__", [](const PackedFunc& self, const py::args& args) { return call_function(self.function, args); })
       .def_property_readonly("name", [](const PackedFunc& self) { return self.function.name(); })
       .def("__repr__", [](const PackedFunc& self) { return fmt::format("PackedFunc({})", self.function.name()); });
-  py::class_<OpaqueObject>(module, "Opaque", "An object of C++ or of a module: it is passed to functions and can't be looked into.")
+  py::class_<OpaqueObject>(module, "Opaque",
+                           "An object of C++ or of a module: it is passed to functions and can't be looked into.")
       .def("__repr__", [](const OpaqueObject& self) { return fmt::format("Opaque({})", self.opaque.type_name); });
   module.def(
       "_register_global_func",
       [](const std::string& name, const py::object& f, bool override) {
-        if (!PyCallable_Check(f.ptr())) throw UsageError(fmt::format("register_global_func({}): {} is not callable", name, type_name(f)));
+        if (!PyCallable_Check(f.ptr()))
+          throw UsageError(fmt::format("register_global_func({}): {} is not callable", name, type_name(f)));
         detail::register_function(to_function(name, f), override);
       },
       py::arg("name"), py::arg("f"), py::arg("override"));
@@ -284,7 +294,8 @@ void bind_values(py::module_& module) {
         return found ? py::cast(PackedFunc{*found}) : py::none();
       },
       py::arg("name"), py::arg("allow_missing") = false,
-      "The function registered in this process under `name`.\n\nRaises UsageError (a ValueError) if there is none, unless allow_missing: then None.");
+      "The function registered in this process under `name`.\n\nRaises UsageError (a ValueError) if there is none, unless "
+      "allow_missing: then None.");
 }
 
 }  // namespace tutti::python

@@ -15,14 +15,14 @@ namespace py = pybind11;
 /// A counted reference that any thread may drop, with or without the lock.
 std::shared_ptr<PyObject> keep(py::handle object);
 
-/// None, bool, int, float, str, bytes, Shape, DataType, Device, DRef, Tensor and arrays (numpy's, or with __dlpack__; without a copy),
-/// lists and tuples of these; functions become functions, everything else an opaque object. With the lock.
+/// None, bool, int, float, str, bytes, Shape, DataType, Device, DRef, Tensor and arrays (numpy's, or with __dlpack__; without a
+/// copy), lists and tuples of these; functions become functions, everything else an opaque object. With the lock.
 /// @throws UsageError  an int beyond 64 bits, an array whose memory can't be told
 Value to_value(py::handle object);
 py::object to_python(const Value& value);
 
 std::string to_utf8(py::handle str);  ///< @throws UsageError  it has surrogates, which UTF-8 can't carry
-DType to_dtype(py::handle object);  ///< "float32", np.float32, np.dtype, DataType.  @throws UsageError
+DType to_dtype(py::handle object);    ///< "float32", np.float32, np.dtype, DataType.  @throws UsageError
 Shape to_shape(py::handle object, const char* what = "a shape");  ///< an int or a sequence of ints.  @throws UsageError
 Device to_device(py::handle object);
 std::optional<Device> to_device_or_none(py::handle object);
@@ -35,11 +35,12 @@ Tensor to_tensor(py::handle object, bool must_write = false);
 Tensor to_contiguous_tensor(py::handle object);  ///< row-major, copied only if it isn't
 py::object to_numpy(const py::object& tensor);   ///< an array on the tensor's memory
 
-/// What Python raised in a function that tutti called: it arrives as a failure with the exception's own kind and traceback, and as the
-/// exception itself if Python is the one that called tutti.
+/// What Python raised in a function that tutti called: it arrives as a failure with the exception's own kind and traceback, and
+/// as the exception itself if Python is the one that called tutti.
 class PythonError : public ModuleError {
  public:
-  PythonError(const std::string& kind, const std::string& message, const std::string& traceback, std::shared_ptr<PyObject> exception)
+  PythonError(const std::string& kind, const std::string& message, const std::string& traceback,
+              std::shared_ptr<PyObject> exception)
       : ModuleError(kind, message, traceback), exception_(std::move(exception)) {}
   PyObject* exception() const { return exception_.get(); }
 

@@ -1,4 +1,5 @@
-// libtutti_python.so: Python in the workers of a program that is not Python's. The library loads it when import_python_module asks.
+// libtutti_python.so: Python in the workers of a program that is not Python's. The library loads it when import_python_module
+// asks.
 #include <Python.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -45,7 +46,8 @@ std::string initialize() {
   PyConfig_InitPythonConfig(&config);
   config.install_signal_handlers = 0;  // the program's are its own
   config.parse_argv = 0;
-  PyStatus status = PyConfig_SetBytesString(&config, &config.program_name, given ? given : TUTTI_PYTHON_PROGRAM);  // its packages, also a virtual environment's
+  PyStatus status = PyConfig_SetBytesString(&config, &config.program_name,
+                                            given ? given : TUTTI_PYTHON_PROGRAM);  // its packages, also a virtual environment's
   if (PyStatus_Exception(status) == 0) status = Py_InitializeFromConfig(&config);
   PyConfig_Clear(&config);
   if (PyStatus_Exception(status) != 0) return status.err_msg ? status.err_msg : "it can't be initialised";

@@ -77,7 +77,9 @@ PyObject* new_from_dref(PyTypeObject* type, PyObject* args, PyObject* named) try
   return nullptr;
 }
 
-int initialize(PyObject* /*self*/, PyObject* /*args*/, PyObject* /*named*/) { return 0; }  // all is done; subclasses hand on what they like
+int initialize(PyObject* /*self*/, PyObject* /*args*/, PyObject* /*named*/) {
+  return 0;
+}  // all is done; subclasses hand on what they like
 
 std::string describe(const py::object& self) {
   if (!as_ref(self)) throw py::type_error("no handle of a session");
@@ -158,42 +160,49 @@ void bind_refs(py::module_& module) {
   dref.attr("reg_id") =
       py::module_::import("builtins")
           .attr("property")(py::cpp_function([](const Ref& self) { return self.dref.reg_id(); }, py::is_method(dref)));
-  method(ref_type, "debug_get_from_remote",
-         [](const Ref& self, int worker_id, std::optional<double> timeout) {
-           const Where where = here();
-           check_worker(*self.about, worker_id);
-           return to_python(without_gil([&] { return self.dref.debug_get_from_remote(worker_id, to_timeout(timeout), where); }));
-         },
-         "worker_id"_a, "timeout"_a = none,
-         "The value on one worker. Waits for it, and raises that worker's errors.\n\n"
-         "timeout: seconds. Raises UsageError (functions, modules and opaque objects travel from worker 0 only), IndexError, RemoteError,\n"
-         "TimeoutError, TransportError.");
-  method(ref_type, "debug_copy_from",
-         [](const Ref& self, int worker_id, const py::object& value, std::optional<double> timeout) {
-           const Where where = here();
-           check_worker(*self.about, worker_id);
-           Value sent = to_value(value);
-           if (const auto* tensor = std::get_if<Tensor>(&sent.data())) sent = tensor->contiguous();
-           without_gil([&] {
-             self.dref.debug_copy_from(worker_id, sent, to_timeout(timeout), where);
-             sent = {};
-           });
-         },
-         "worker_id"_a, "value"_a, "timeout"_a = none,
-         "Sets the value on one worker: in place when it is an array of the same count and dtype. Waits for it.");
-  method(module_type, "__getitem__",
-         [](const Ref& self, const std::string& name) { return to_function_ref({DModule(self.dref)[LocatedValue(name, here())], self.about}); },
-         "name"_a, "The function of that name; a missing one is an error of the next call that waits.");
+  method(
+      ref_type, "debug_get_from_remote",
+      [](const Ref& self, int worker_id, std::optional<double> timeout) {
+        const Where where = here();
+        check_worker(*self.about, worker_id);
+        return to_python(without_gil([&] { return self.dref.debug_get_from_remote(worker_id, to_timeout(timeout), where); }));
+      },
+      "worker_id"_a, "timeout"_a = none,
+      "The value on one worker. Waits for it, and raises that worker's errors.\n\n"
+      "timeout: seconds. Raises UsageError (functions, modules and opaque objects travel from worker 0 only), IndexError, "
+      "RemoteError,\n"
+      "TimeoutError, TransportError.");
+  method(
+      ref_type, "debug_copy_from",
+      [](const Ref& self, int worker_id, const py::object& value, std::optional<double> timeout) {
+        const Where where = here();
+        check_worker(*self.about, worker_id);
+        Value sent = to_value(value);
+        if (const auto* tensor = std::get_if<Tensor>(&sent.data())) sent = tensor->contiguous();
+        without_gil([&] {
+          self.dref.debug_copy_from(worker_id, sent, to_timeout(timeout), where);
+          sent = {};
+        });
+      },
+      "worker_id"_a, "value"_a, "timeout"_a = none,
+      "Sets the value on one worker: in place when it is an array of the same count and dtype. Waits for it.");
+  method(
+      module_type, "__getitem__",
+      [](const Ref& self, const std::string& name) {
+        return to_function_ref({DModule(self.dref)[LocatedValue(name, here())], self.about});
+      },
+      "name"_a, "The function of that name; a missing one is an error of the next call that waits.");
   // A completion must not wait, nor take errors that the next call is to raise: it knows what functions() has said.
   using Names = std::map<std::pair<std::shared_ptr<const About>, int64_t>, std::vector<std::string>>;
   static auto& known = *new Names;  // with the lock
   const auto key = [](const Ref& self) { return std::pair(self.about, self.dref.reg_id()); };
-  method(module_type, "functions",
-         [key](const Ref& self) {
-           const Where where = here();
-           return known[key(self)] = without_gil([&] { return DModule(self.dref).functions({}, where); });
-         },
-         "Names of the library's functions, as worker 0 has it. Waits for it; module['<Tab> completes them from then on.");
+  method(
+      module_type, "functions",
+      [key](const Ref& self) {
+        const Where where = here();
+        return known[key(self)] = without_gil([&] { return DModule(self.dref).functions({}, where); });
+      },
+      "Names of the library's functions, as worker 0 has it. Waits for it; module['<Tab> completes them from then on.");
   method(module_type, "_ipython_key_completions_", [key](const Ref& self) {
     const auto found = known.find(key(self));
     return found == known.end() ? std::vector<std::string>() : found->second;

@@ -20,8 +20,10 @@ class PySession {
   template <class Make>
   explicit PySession(Make make) {
     if (worker::active())
-      throw UsageError("a worker function can't make a session, the controller can have several; a script that workers import makes its own below "
-                       "`if __name__ == \"__main__\":`");
+      throw UsageError(
+          "a worker function can't make a session, the controller can have several; a script that workers import makes its own "
+          "below "
+          "`if __name__ == \"__main__\":`");
     close_parked();
     {
       const WithoutGil without_gil;
@@ -129,8 +131,8 @@ List to_values(const Sequence& objects) {
 
 std::string repr(PySession& self) {
   const Session& s = self.session();
-  return fmt::format("Session({}, {} worker{}, {} group{}, ccl={}, nodes={})", s.kind(), s.num_workers(), s.num_workers() == 1 ? "" : "s", s.num_groups(),
-                     s.num_groups() == 1 ? "" : "s", s.ccl(), s.num_nodes());
+  return fmt::format("Session({}, {} worker{}, {} group{}, ccl={}, nodes={})", s.kind(), s.num_workers(),
+                     s.num_workers() == 1 ? "" : "s", s.num_groups(), s.num_groups() == 1 ? "" : "s", s.ccl(), s.num_nodes());
 }
 
 void sync_all(PySession& s, std::optional<double> timeout, bool progress) {
@@ -221,9 +223,11 @@ void bind_session(py::module_& module) {
   using namespace py::literals;
   const auto none = py::none();
 
-  py::class_<PySession> session(module, "Session",
+  py::class_<PySession> session(
+      module, "Session",
       "The ranks of the MPI job, started by `mpirun -n N python3 -m tutti script.py`; without mpirun a job of one.\n\n"
-      "Calls only issue commands and return, unless they are said to wait: wrong arguments are a UsageError (ValueError) at once, what goes\n"
+      "Calls only issue commands and return, unless they are said to wait: wrong arguments are a UsageError (ValueError) at "
+      "once, what goes\n"
       "wrong on a worker is a RemoteError of the next call that waits (sync_*, debug_*, shutdown). One thread at a time.\n"
       "num_workers: default all ranks. num_groups must divide it.");
   session
@@ -236,118 +240,135 @@ void bind_session(py::module_& module) {
            "num_workers"_a = none, "num_groups"_a = 1)
       .def_property_readonly("num_workers", [](PySession& s) { return s.about().num_workers; })
       .def_property_readonly("num_groups", [](PySession& s) { return s.session().num_groups(); })
-      .def_property_readonly("kind", [](PySession& s) { return s.about().kind; }, "'thread', 'process' or 'mpi'")
-      .def_property_readonly("ccl", [](PySession& s) { return s.session().ccl(); }, "What init_ccl was told; 'auto' before.")
+      .def_property_readonly(
+          "kind", [](PySession& s) { return s.about().kind; }, "'thread', 'process' or 'mpi'")
+      .def_property_readonly(
+          "ccl", [](PySession& s) { return s.session().ccl(); }, "What init_ccl was told; 'auto' before.")
       .def_property_readonly("num_nodes", [](PySession& s) { return s.session().num_nodes(); })
-      .def("empty",
-           [](PySession& s, const py::object& shape, const py::object& dtype, const py::object& device, bool worker0_only, bool in_group) {
-             return s.ref(s.session().empty(to_shape(shape), to_dtype(dtype), to_device_or_none(device), worker0_only, in_group, here()));
-           },
-           "shape"_a, "dtype"_a, "device"_a = none, "worker0_only"_a = false, "in_group"_a = true,
-           "An uninitialised array on every worker. worker0_only: on worker 0 only, with in_group on the first of every group; others hold None.")
-      .def("get_global_func", [](PySession& s, const std::string& name) { return to_function_ref(s.ref(s.session().get_global_func(name, here()))); }, "name"_a,
-           "Looked up on every worker; an unknown name is an error of the next call that waits.")
-      .def("_get_cached_method", [](PySession& s, const std::string& name) { return to_function_ref(s.cached(name, here())); }, "name"_a)
-      .def("call_packed",
-           [](PySession& s, const Ref& func, const py::args& args) {
-             const List values = to_values(args);
-             return s.ref(s.session().call(func.dref, values, here()));
-           },
-           "func"_a, "Calls the function in a register on every worker. Arguments: DRefs (each worker takes its own value), None, bool, int,\n"
-           "float, str, bytes, Shape, DataType, Device, lists of these, arrays up to 64 KiB.")
+      .def(
+          "empty",
+          [](PySession& s, const py::object& shape, const py::object& dtype, const py::object& device, bool worker0_only,
+             bool in_group) {
+            return s.ref(
+                s.session().empty(to_shape(shape), to_dtype(dtype), to_device_or_none(device), worker0_only, in_group, here()));
+          },
+          "shape"_a, "dtype"_a, "device"_a = none, "worker0_only"_a = false, "in_group"_a = true,
+          "An uninitialised array on every worker. worker0_only: on worker 0 only, with in_group on the first of every group; "
+          "others hold None.")
+      .def(
+          "get_global_func",
+          [](PySession& s, const std::string& name) { return to_function_ref(s.ref(s.session().get_global_func(name, here()))); },
+          "name"_a, "Looked up on every worker; an unknown name is an error of the next call that waits.")
+      .def(
+          "_get_cached_method", [](PySession& s, const std::string& name) { return to_function_ref(s.cached(name, here())); },
+          "name"_a)
+      .def(
+          "call_packed",
+          [](PySession& s, const Ref& func, const py::args& args) {
+            const List values = to_values(args);
+            return s.ref(s.session().call(func.dref, values, here()));
+          },
+          "func"_a,
+          "Calls the function in a register on every worker. Arguments: DRefs (each worker takes its own value), None, bool, "
+          "int,\n"
+          "float, str, bytes, Shape, DataType, Device, lists of these, arrays up to 64 KiB.")
       .def("import_python_module", &import_python_module, "module_name"_a,
-           "`import module_name` on every worker, which looks also where the controller would (its sys.path); functions that it registers are there then.")
-      .def("load_vm_module",
-           [](PySession& s, const std::string& path, const py::object& device) {
-             return to_module_ref(s.ref(s.session().load_vm_module(path, to_device_or_none(device), here())));
-           },
-           "path"_a, "device"_a = none, "A shared library of tvm-ffi's C convention on every worker.")
-      .def("init_ccl",
-           [](PySession& s, const std::string& ccl, const py::args& device_ids) {
-             const bool is_list = device_ids.size() == 1 && py::isinstance<py::sequence>(device_ids[0]);
-             const py::object ids = is_list ? py::object(device_ids[0]) : py::object(device_ids);
-             s.session().init_ccl(ccl, to_shape(ids, "init_ccl: device_ids"), here());
-           },
-           "ccl"_a, "ccl: 'mpi', 'local' or 'auto' (host memory). Device ids are ignored by these.")
-      .def("copy_to_worker_0",
-           [](PySession& s, const py::object& host_array, const py::object& remote_array) {
-             const Where where = here();
-             const DRef remote = array_or_none(remote_array, "copy_to_worker_0: remote_array");
-             const Tensor host = to_contiguous_tensor(host_array);
-             return given_or(remote_array, s.ref(without_gil([&] { return s.session().copy_to_worker_0(host, remote, where); })));
-           },
-           "host_array"_a, "remote_array"_a = none,
-           "Without remote_array: a new register, filled when this returns. With it: asynchronous, host_array must not change before a sync.")
-      .def("copy_from_worker_0",
-           [](PySession& s, const py::object& host_array, const Ref& remote_array) {
-             s.session().copy_from_worker_0(to_tensor(host_array, true), remote_array.dref, here());
-           },
-           "host_array"_a, "remote_array"_a, "Asynchronous: host_array is filled after the next sync of worker 0.")
-      .def("sync_worker_0",
-           [](PySession& s, std::optional<double> timeout) {
-             const Where where = here();
-             without_gil([&] { s.session().sync_worker_0(to_timeout(timeout), where); });
-           },
-           "timeout"_a = none)
-      .def("_sync_worker",
-           [](PySession& s, int worker_id, std::optional<double> timeout) {
-             const Where where = here();
-             check_worker(s.about(), worker_id);
-             without_gil([&] { s.session().sync_worker(worker_id, to_timeout(timeout), where); });
-           },
-           "worker_id"_a, "timeout"_a = none, "Waits until the worker has done everything issued so far, and raises its errors.")
+           "`import module_name` on every worker, which looks also where the controller would (its sys.path); functions that it "
+           "registers are there then.")
+      .def(
+          "load_vm_module",
+          [](PySession& s, const std::string& path, const py::object& device) {
+            return to_module_ref(s.ref(s.session().load_vm_module(path, to_device_or_none(device), here())));
+          },
+          "path"_a, "device"_a = none, "A shared library of tvm-ffi's C convention on every worker.")
+      .def(
+          "init_ccl",
+          [](PySession& s, const std::string& ccl, const py::args& device_ids) {
+            const bool is_list = device_ids.size() == 1 && py::isinstance<py::sequence>(device_ids[0]);
+            const py::object ids = is_list ? py::object(device_ids[0]) : py::object(device_ids);
+            s.session().init_ccl(ccl, to_shape(ids, "init_ccl: device_ids"), here());
+          },
+          "ccl"_a, "ccl: 'mpi', 'local' or 'auto' (host memory). Device ids are ignored by these.")
+      .def(
+          "copy_to_worker_0",
+          [](PySession& s, const py::object& host_array, const py::object& remote_array) {
+            const Where where = here();
+            const DRef remote = array_or_none(remote_array, "copy_to_worker_0: remote_array");
+            const Tensor host = to_contiguous_tensor(host_array);
+            return given_or(remote_array, s.ref(without_gil([&] { return s.session().copy_to_worker_0(host, remote, where); })));
+          },
+          "host_array"_a, "remote_array"_a = none,
+          "Without remote_array: a new register, filled when this returns. With it: asynchronous, host_array must not change "
+          "before a sync.")
+      .def(
+          "copy_from_worker_0",
+          [](PySession& s, const py::object& host_array, const Ref& remote_array) {
+            s.session().copy_from_worker_0(to_tensor(host_array, true), remote_array.dref, here());
+          },
+          "host_array"_a, "remote_array"_a, "Asynchronous: host_array is filled after the next sync of worker 0.")
+      .def(
+          "sync_worker_0",
+          [](PySession& s, std::optional<double> timeout) {
+            const Where where = here();
+            without_gil([&] { s.session().sync_worker_0(to_timeout(timeout), where); });
+          },
+          "timeout"_a = none)
+      .def(
+          "_sync_worker",
+          [](PySession& s, int worker_id, std::optional<double> timeout) {
+            const Where where = here();
+            check_worker(s.about(), worker_id);
+            without_gil([&] { s.session().sync_worker(worker_id, to_timeout(timeout), where); });
+          },
+          "worker_id"_a, "timeout"_a = none, "Waits until the worker has done everything issued so far, and raises its errors.")
       .def("_sync_all", [](PySession& s) { sync_all(s, {}, false); })
       .def("sync_all", &sync_all, "timeout"_a = none, "progress"_a = false,
-           "Waits for all workers and raises all errors, each once. timeout: seconds; after a TimeoutError calling again waits again.\n\n"
+           "Waits for all workers and raises all errors, each once. timeout: seconds; after a TimeoutError calling again waits "
+           "again.\n\n"
            "progress: a bar of tqdm's, of the commands finished of those issued, with the slowest worker.")
       .def("_progress", &progress)
-      .def("broadcast",
-           &from_controller<&Session::broadcast>,
-           "src"_a, "dst"_a = none, "in_group"_a = true, "src is the controller's; every worker has it in dst, which is returned.")
-      .def("broadcast_from_worker0",
-           &with_worker0<&Session::broadcast_from_worker0>,
-           "src"_a, "dst"_a, "in_group"_a = true, "dst everywhere = worker 0's src: equal counts.")
-      .def("scatter",
-           &from_controller<&Session::scatter>,
-           "src"_a, "dst"_a = none, "in_group"_a = true,
+      .def("broadcast", &from_controller<&Session::broadcast>, "src"_a, "dst"_a = none, "in_group"_a = true,
+           "src is the controller's; every worker has it in dst, which is returned.")
+      .def("broadcast_from_worker0", &with_worker0<&Session::broadcast_from_worker0>, "src"_a, "dst"_a, "in_group"_a = true,
+           "dst everywhere = worker 0's src: equal counts.")
+      .def("scatter", &from_controller<&Session::scatter>, "src"_a, "dst"_a = none, "in_group"_a = true,
            "in_group: src.shape[0] == workers of a group, and every group gets all of src; else == num_workers. Returns dst.")
-      .def("scatter_from_worker0",
-           &with_worker0<&Session::scatter_from_worker0>,
-           "from_array"_a, "to_array"_a, "in_group"_a = true, "Rank r's to_array = the r-th of equal parts of worker 0's from_array.")
-      .def("gather_to_worker0",
-           &with_worker0<&Session::gather_to_worker0>,
-           "from_array"_a, "to_array"_a, "in_group"_a = true, "Worker 0's to_array = everyone's from_array one after another.")
-      .def("allreduce",
-           &reduction<&Session::allreduce>,
-           "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true, "dst = op over everyone's src: sum, prod, min, max, avg. Returns dst.")
-      .def("allgather",
-           &exchange<&Session::allgather>,
-           "src"_a, "dst"_a, "in_group"_a = true, "dst = everyone's src one after another. Returns dst.")
-      .def("reduce_scatter",
-           &reduction<&Session::reduce_scatter>,
-           "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true, "Rank r's dst = the r-th of equal parts of the reduced src. Returns dst.")
-      .def("all_to_all",
-           &exchange<&Session::all_to_all>,
-           "src"_a, "dst"_a, "in_group"_a = true, "dst = the parts of everyone's src meant for this rank, by sender. Returns dst.")
-      .def("barrier", [](PySession& s, bool in_group) { s.session().barrier(in_group, here()); }, "in_group"_a = false,
-           "No worker goes on before all have come here. The controller does not wait: sync_all.")
-      .def("on_preemption",
-           [](PySession& s, const py::object& hook) {
-             s.session().on_preemption([kept = keep(hook)] {
-               const WithGil gil;
-               if (!py::reinterpret_steal<py::object>(PyObject_CallNoArgs(kept.get()))) throw py::error_already_set();
-             });
-           },
-           "hook"_a,
-           "For jobs that may have to make room: after SIGUSR1 (or what TUTTI_PREEMPT_SIGNAL names) the session's next call runs hook() first, which\n"
-           "may use the session to save what it wants. Then the session is shut down, and the call raises Preempted (exit code 75 if nobody\n"
-           "catches it). What hook raises leaves the call instead, and the session lives on.")
-      .def("shutdown",
-           [](PySession& s, std::optional<double> timeout) {
-             const Where where = here();
-             without_gil([&] { s.session().shutdown(to_timeout(timeout), where); });
-           },
-           "timeout"_a = none, "Waits for all workers, raises what is unreported, ends the session. Again: does nothing.")
+      .def("scatter_from_worker0", &with_worker0<&Session::scatter_from_worker0>, "from_array"_a, "to_array"_a,
+           "in_group"_a = true, "Rank r's to_array = the r-th of equal parts of worker 0's from_array.")
+      .def("gather_to_worker0", &with_worker0<&Session::gather_to_worker0>, "from_array"_a, "to_array"_a, "in_group"_a = true,
+           "Worker 0's to_array = everyone's from_array one after another.")
+      .def("allreduce", &reduction<&Session::allreduce>, "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true,
+           "dst = op over everyone's src: sum, prod, min, max, avg. Returns dst.")
+      .def("allgather", &exchange<&Session::allgather>, "src"_a, "dst"_a, "in_group"_a = true,
+           "dst = everyone's src one after another. Returns dst.")
+      .def("reduce_scatter", &reduction<&Session::reduce_scatter>, "src"_a, "dst"_a, "op"_a = "sum", "in_group"_a = true,
+           "Rank r's dst = the r-th of equal parts of the reduced src. Returns dst.")
+      .def("all_to_all", &exchange<&Session::all_to_all>, "src"_a, "dst"_a, "in_group"_a = true,
+           "dst = the parts of everyone's src meant for this rank, by sender. Returns dst.")
+      .def(
+          "barrier", [](PySession& s, bool in_group) { s.session().barrier(in_group, here()); }, "in_group"_a = false,
+          "No worker goes on before all have come here. The controller does not wait: sync_all.")
+      .def(
+          "on_preemption",
+          [](PySession& s, const py::object& hook) {
+            s.session().on_preemption([kept = keep(hook)] {
+              const WithGil gil;
+              if (!py::reinterpret_steal<py::object>(PyObject_CallNoArgs(kept.get()))) throw py::error_already_set();
+            });
+          },
+          "hook"_a,
+          "For jobs that may have to make room: after SIGUSR1 (or what TUTTI_PREEMPT_SIGNAL names) the session's next call runs "
+          "hook() first, which\n"
+          "may use the session to save what it wants. Then the session is shut down, and the call raises Preempted (exit code 75 "
+          "if nobody\n"
+          "catches it). What hook raises leaves the call instead, and the session lives on.")
+      .def(
+          "shutdown",
+          [](PySession& s, std::optional<double> timeout) {
+            const Where where = here();
+            without_gil([&] { s.session().shutdown(to_timeout(timeout), where); });
+          },
+          "timeout"_a = none, "Waits for all workers, raises what is unreported, ends the session. Again: does nothing.")
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__",
            [](PySession& s, const py::object& type, const py::object&, const py::object&) {
@@ -363,13 +384,15 @@ void bind_session(py::module_& module) {
            })
       .def("__repr__", &repr);
 
-  py::class_<PyThreaded, PySession>(module, "ThreadedSession", "Workers are threads of this process: no MPI, no launcher; any number at once.")
+  py::class_<PyThreaded, PySession>(module, "ThreadedSession",
+                                    "Workers are threads of this process: no MPI, no launcher; any number at once.")
       .def(py::init([](int num_workers, int num_groups) {
              const Where where = here();
              return std::make_unique<PyThreaded>([&] { return ThreadedSession(num_workers, num_groups, where); });
            }),
            "num_workers"_a, "num_groups"_a = 1);
-  py::class_<PyProcess, PySession>(module, "ProcessSession",
+  py::class_<PyProcess, PySession>(
+      module, "ProcessSession",
       "Workers are processes of this machine, which stay for the next session; inside an MPI job its ranks.\n\n"
       "entrypoint: a module that each worker imports first.")
       .def(py::init([](int num_workers, int num_groups, const py::object& entrypoint) {
@@ -382,11 +405,13 @@ void bind_session(py::module_& module) {
              return made;
            }),
            "num_workers"_a, "num_groups"_a = 1, "entrypoint"_a = none);
-  py::class_<PySocket, PySession>(module, "SocketSession", "Inside a job of that shape its ranks; else a UsageError that says how to launch one.")
+  py::class_<PySocket, PySession>(module, "SocketSession",
+                                  "Inside a job of that shape its ranks; else a UsageError that says how to launch one.")
       .def(py::init([](int num_nodes, int num_workers_per_node, int num_groups, const std::string& host, int port) {
              const Where where = here();
              start_job();
-             return std::make_unique<PySocket>([&] { return SocketSession(num_nodes, num_workers_per_node, num_groups, host, port, where); });
+             return std::make_unique<PySocket>(
+                 [&] { return SocketSession(num_nodes, num_workers_per_node, num_groups, host, port, where); });
            }),
            "num_nodes"_a, "num_workers_per_node"_a, "num_groups"_a, "host"_a, "port"_a);
 

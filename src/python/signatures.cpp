@@ -18,10 +18,8 @@ std::string without_types(std::string_view shown) {
   bool in_type = false;
   for (const char c : shown) {
     depth += (c == '(' || c == '[') - (c == ')' || c == ']');
-    if (depth == 1 && c == ':')
-      in_type = true;
-    else if (depth == 0 || (depth == 1 && (c == ',' || c == '=')))
-      in_type = false;
+    if (depth == 1 && c == ':') in_type = true;
+    else if (depth == 0 || (depth == 1 && (c == ',' || c == '='))) in_type = false;
     if (!in_type) text += c;
     if (depth == 0) return text;
   }

@@ -44,7 +44,8 @@ py::capsule to_dlpack(const Tensor& tensor) {
 
 Tensor from_dlpack(py::handle object) {
   const py::object capsule = object.attr("__dlpack__")();
-  if (!PyCapsule_IsValid(capsule.ptr(), "dltensor")) throw UsageError("from_dlpack: __dlpack__() gave no capsule named \"dltensor\"");
+  if (!PyCapsule_IsValid(capsule.ptr(), "dltensor"))
+    throw UsageError("from_dlpack: __dlpack__() gave no capsule named \"dltensor\"");
   auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
   std::shared_ptr<ManagedTensor> kept(managed, [](ManagedTensor* m) {
@@ -54,13 +55,13 @@ Tensor from_dlpack(py::handle object) {
   });
   const dl::Tensor& t = managed->dl_tensor;
   const auto n = static_cast<size_t>(t.ndim);
-  return Tensor::wrap(static_cast<std::byte*>(t.data) + t.byte_offset, Shape(t.shape, t.shape + n), {t.dtype.code, t.dtype.bits, t.dtype.lanes},
-                      [kept]() mutable { kept.reset(); }, t.strides ? Shape(t.strides, t.strides + n) : Shape(),
-                      {t.device.device_type, t.device.device_id});
+  return Tensor::wrap(static_cast<std::byte*>(t.data) + t.byte_offset, Shape(t.shape, t.shape + n),
+                      {t.dtype.code, t.dtype.bits, t.dtype.lanes}, [kept]() mutable { kept.reset(); },
+                      t.strides ? Shape(t.strides, t.strides + n) : Shape(), {t.device.device_type, t.device.device_id});
 }
 
-/// pybind11 looks numpy up inside a C++ static: whoever waited for that with Python's lock, while numpy is imported without it, would
-/// wait for ever. Imported before, it is there.
+/// pybind11 looks numpy up inside a C++ static: whoever waited for that with Python's lock, while numpy is imported without it,
+/// would wait for ever. Imported before, it is there.
 bool is_array(py::handle object) {
   py::module_::import("numpy");
   return py::isinstance<py::array>(object);
@@ -69,17 +70,20 @@ bool is_array(py::handle object) {
 Tensor from_array(const py::array& array, bool must_write) {
   const py::dtype dtype = array.dtype();
   const auto name = py::str(dtype.attr("name")).cast<std::string>();
-  if (!dtype.attr("isnative").cast<bool>()) throw UsageError(fmt::format("an array of {} in another byte order than this machine's", name));
+  if (!dtype.attr("isnative").cast<bool>())
+    throw UsageError(fmt::format("an array of {} in another byte order than this machine's", name));
   if (must_write && !array.writeable()) throw UsageError("the array is read-only, and would be written to");
   const DType type = parse_dtype(name);
   Shape shape, strides;
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
     shape.push_back(array.shape(i));
     if (array.strides(i) % array.itemsize() != 0 && array.shape(i) > 1)
-      throw UsageError(fmt::format("an array whose strides ({} bytes) are no multiple of an element ({})", array.strides(i), array.itemsize()));
+      throw UsageError(fmt::format("an array whose strides ({} bytes) are no multiple of an element ({})", array.strides(i),
+                                   array.itemsize()));
     strides.push_back(array.strides(i) / array.itemsize());
   }
-  return Tensor::wrap(const_cast<void*>(array.data()), shape, type, [kept = keep(array)]() mutable { kept.reset(); }, strides);
+  return Tensor::wrap(
+      const_cast<void*>(array.data()), shape, type, [kept = keep(array)]() mutable { kept.reset(); }, strides);
 }
 
 /// In bytes, as Python wants them.
@@ -90,13 +94,18 @@ std::vector<py::ssize_t> byte_strides(const Tensor& tensor) {
 }
 
 void check_host(const Tensor& tensor, const char* what) {
-  if (tensor.device().type != dl::kCPU) throw UsageError(fmt::format("{}: the tensor lies on {}", what, to_string(tensor.device())));
+  if (tensor.device().type != dl::kCPU)
+    throw UsageError(fmt::format("{}: the tensor lies on {}", what, to_string(tensor.device())));
 }
 
 py::buffer_info buffer(const Tensor& tensor) {
   const auto format = py::module_::import("tutti._types").attr("buffer_format")(to_string(tensor.dtype())).cast<std::string>();
-  return {tensor.data(), tensor.dtype().size_bytes(), format, static_cast<py::ssize_t>(tensor.shape().size()),
-          std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor)};
+  return {tensor.data(),
+          tensor.dtype().size_bytes(),
+          format,
+          static_cast<py::ssize_t>(tensor.shape().size()),
+          std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()),
+          byte_strides(tensor)};
 }
 
 /// pybind11's, which no exception may leave, and which does not look whether the reader can do with strides.
@@ -104,7 +113,8 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   const auto& tensor = py::handle(object).cast<Tensor&>();
   view->obj = nullptr;
   if (tensor.device().type != dl::kCPU || (!tensor.is_contiguous() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
-    PyErr_SetString(PyExc_BufferError, tensor.device().type != dl::kCPU ? "the tensor is not in host memory" : "the tensor is a strided view");
+    PyErr_SetString(PyExc_BufferError,
+                    tensor.device().type != dl::kCPU ? "the tensor is not in host memory" : "the tensor is a strided view");
     return -1;
   }
   return py::detail::pybind11_getbuffer(object, view, flags);
@@ -124,7 +134,8 @@ Tensor to_tensor(py::handle object, bool must_write) {
 
 Tensor to_contiguous_tensor(py::handle object) {
   if (!is_array(object)) return to_tensor(object).contiguous();
-  return to_tensor(py::module_::import("numpy").attr("asarray")(object, py::arg("order") = "C"));  // any strides, also negative ones
+  return to_tensor(
+      py::module_::import("numpy").attr("asarray")(object, py::arg("order") = "C"));  // any strides, also negative ones
 }
 
 py::object to_numpy(const py::object& self) {
@@ -132,47 +143,57 @@ py::object to_numpy(const py::object& self) {
   check_host(tensor, "numpy()");
   const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(tensor.dtype())).cast<py::dtype>();
   py::module_::import("numpy");  // as above
-  return py::array(dtype, std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor), tensor.data(), self);
+  return py::array(dtype, std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor),
+                   tensor.data(), self);
 }
 
 void bind_tensor(py::module_& module) {
-  py::class_<Tensor> tensor(module, "Tensor", py::buffer_protocol(),
-                     "An n-dimensional array in memory of tutti or of whoever made it; copies of the handle share the elements.\n\n"
-                     "numpy.asarray(t) and t.numpy() are views, as are numpy.from_dlpack(t) and torch.from_dlpack(t).");
+  py::class_<Tensor> tensor(
+      module, "Tensor", py::buffer_protocol(),
+      "An n-dimensional array in memory of tutti or of whoever made it; copies of the handle share the elements.\n\n"
+      "numpy.asarray(t) and t.numpy() are views, as are numpy.from_dlpack(t) and torch.from_dlpack(t).");
   tensor.def_buffer([](const Tensor& self) { return buffer(self); });
   reinterpret_cast<PyHeapTypeObject*>(tensor.ptr())->as_buffer.bf_getbuffer = get_buffer;
   tensor
-      .def_property_readonly("shape", [](const Tensor& self) { return from_shape(self.shape()); }, "Extents.")
+      .def_property_readonly(
+          "shape", [](const Tensor& self) { return from_shape(self.shape()); }, "Extents.")
       .def_property_readonly("ndim", [](const Tensor& self) { return self.shape().size(); })
       .def_property_readonly("size", &Tensor::element_count, "Number of elements.")
       .def_property_readonly("nbytes", &Tensor::size_bytes)
-      .def_property_readonly("dtype", [](const Tensor& self) { return from_dtype(self.dtype()); }, "A str, such as 'float32'.")
+      .def_property_readonly(
+          "dtype", [](const Tensor& self) { return from_dtype(self.dtype()); }, "A str, such as 'float32'.")
       .def_property_readonly("device", &Tensor::device)
-      .def("numpy", [](const py::object& self) { return to_numpy(self); },
-           "A numpy array on the same memory, as long as it lives. bfloat16 and float8 need ml_dtypes; without, the bits as unsigned ints.\n\n"
-           "Raises UsageError if the elements are not in host memory.")
-      .def("copyfrom",
-           [](const py::object& self, const py::object& source) {
-             const auto to = self.cast<Tensor>();
-             const Tensor from = to_contiguous_tensor(source);
-             {
-               const WithoutGil without_gil;
-               to.copy_from(from);
-             }
-             return self;
-           },
-           py::arg("source"), "Copies an array of the same count and dtype into this one, which it returns.")
-      .def("__dlpack__", [](const Tensor& self, const py::object&) { return to_dlpack(self); }, py::arg("stream") = py::none())
+      .def(
+          "numpy", [](const py::object& self) { return to_numpy(self); },
+          "A numpy array on the same memory, as long as it lives. bfloat16 and float8 need ml_dtypes; without, the bits as "
+          "unsigned ints.\n\n"
+          "Raises UsageError if the elements are not in host memory.")
+      .def(
+          "copyfrom",
+          [](const py::object& self, const py::object& source) {
+            const auto to = self.cast<Tensor>();
+            const Tensor from = to_contiguous_tensor(source);
+            {
+              const WithoutGil without_gil;
+              to.copy_from(from);
+            }
+            return self;
+          },
+          py::arg("source"), "Copies an array of the same count and dtype into this one, which it returns.")
+      .def(
+          "__dlpack__", [](const Tensor& self, const py::object&) { return to_dlpack(self); }, py::arg("stream") = py::none())
       .def("__dlpack_device__", [](const Tensor& self) { return py::make_tuple(self.device().type, self.device().id); })
-      .def("__len__", [](const Tensor& self) {
-        if (self.shape().empty()) throw py::type_error("len() of a 0-d tensor");
-        return self.shape()[0];
-      })
+      .def("__len__",
+           [](const Tensor& self) {
+             if (self.shape().empty()) throw py::type_error("len() of a 0-d tensor");
+             return self.shape()[0];
+           })
       .def("__repr__", [](const Tensor& self) {
         return fmt::format("Tensor({}, {}, {})", to_string(self.shape()), to_string(self.dtype()), to_string(self.device()));
       });
-  module.def("from_dlpack", [](const py::object& array) { return from_dlpack(array); }, py::arg("array"),
-             "A tensor on the memory of anything with __dlpack__ (numpy, torch, cupy, jax), which it keeps alive.");
+  module.def(
+      "from_dlpack", [](const py::object& array) { return from_dlpack(array); }, py::arg("array"),
+      "A tensor on the memory of anything with __dlpack__ (numpy, torch, cupy, jax), which it keeps alive.");
   module.def(
       "tensor",
       [](const py::object& array, const py::object& device) {

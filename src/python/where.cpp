@@ -9,7 +9,8 @@ namespace {
 
 /// This package's own files: the caller is further out. The benchmark calls as a user does.
 bool is_ours(std::string_view file) {
-  static const auto* package = new std::string(py::str(py::module_::import("tutti").attr("__path__")[py::int_(0)]).cast<std::string>() + "/");
+  static const auto* package =
+      new std::string(py::str(py::module_::import("tutti").attr("__path__")[py::int_(0)]).cast<std::string>() + "/");
   return file.starts_with(*package) && !file.ends_with("/bench.py");
 }
 

@@ -25,64 +25,67 @@ void comm_exchange(const Comm& self, const py::object& src, const py::object& ds
 void bind_worker(py::module_& module) {
   using namespace py::literals;
   py::class_<Comm>(module, "Comm",
-                   "A set of workers that comm_exchange arrays: every member calls every operation, in the same order, inside the same command.\n\n"
+                   "A set of workers that comm_exchange arrays: every member calls every operation, in the same order, inside "
+                   "the same command.\n\n"
                    "Arrays: Tensor or numpy, row-major. Members agree first: if one can't take part, all raise.")
       .def_property_readonly("rank", &Comm::rank)
       .def_property_readonly("size", &Comm::size)
       .def_property_readonly("workers", &Comm::workers, "Worker ids by rank.")
-      .def("allreduce",
-           &comm_reduction<&Comm::allreduce>,
-           "src"_a, "dst"_a, "op"_a = "sum", "dst = op over all members of src: sum, prod, min, max, avg.")
-      .def("reduce_scatter",
-           &comm_reduction<&Comm::reduce_scatter>,
-           "src"_a, "dst"_a, "op"_a = "sum", "Member r's dst = the r-th of `size` equal parts of the reduced src.")
-      .def("allgather",
-           &comm_exchange<&Comm::allgather>,
-           "src"_a, "dst"_a, "dst = all members' src one after another.")
-      .def("broadcast",
-           [](const Comm& self, const py::object& src, const py::object& dst, int root) {
-             const Tensor from = src.is_none() ? Tensor() : to_tensor(src), to = to_tensor(dst, true);
-             const WithoutGil released;
-             self.broadcast(from, to, root);
-           },
-           "src"_a, "dst"_a, "root"_a = 0, "dst = root's src; elsewhere src may be None.")
-      .def("scatter",
-           [](const Comm& self, const py::object& src, const py::object& dst, int root, const std::vector<int64_t>& counts) {
-             const Tensor from = src.is_none() ? Tensor() : to_tensor(src), to = to_tensor(dst, true);
-             const WithoutGil released;
-             self.scatter(from, to, root, counts);
-           },
-           "src"_a, "dst"_a, "root"_a = 0, "counts"_a = std::vector<int64_t>(), "Member r's dst = the r-th part of root's src; counts: elements of each.")
-      .def("gather",
-           [](const Comm& self, const py::object& src, const py::object& dst, int root, const std::vector<int64_t>& counts) {
-             const Tensor from = to_tensor(src), to = dst.is_none() ? Tensor() : to_tensor(dst, true);
-             const WithoutGil released;
-             self.gather(from, to, root, counts);
-           },
-           "src"_a, "dst"_a, "root"_a = 0, "counts"_a = std::vector<int64_t>(), "Root's dst = all members' src one after another.")
-      .def("all_to_all",
-           &comm_exchange<&Comm::all_to_all>,
-           "src"_a, "dst"_a, "Part r of src goes to member r; dst = the parts for us, by sender.")
-      .def("send",
-           [](const Comm& self, const py::object& src, int to) {
-             const Tensor from = to_tensor(src);
-             const WithoutGil released;
-             self.send(from, to);
-           },
-           "src"_a, "to"_a)
-      .def("recv",
-           [](const Comm& self, const py::object& dst, int from) {
-             const Tensor to = to_tensor(dst, true);
-             const WithoutGil released;
-             self.recv(to, from);
-           },
-           "dst"_a, "from_"_a)
+      .def("allreduce", &comm_reduction<&Comm::allreduce>, "src"_a, "dst"_a, "op"_a = "sum",
+           "dst = op over all members of src: sum, prod, min, max, avg.")
+      .def("reduce_scatter", &comm_reduction<&Comm::reduce_scatter>, "src"_a, "dst"_a, "op"_a = "sum",
+           "Member r's dst = the r-th of `size` equal parts of the reduced src.")
+      .def("allgather", &comm_exchange<&Comm::allgather>, "src"_a, "dst"_a, "dst = all members' src one after another.")
+      .def(
+          "broadcast",
+          [](const Comm& self, const py::object& src, const py::object& dst, int root) {
+            const Tensor from = src.is_none() ? Tensor() : to_tensor(src), to = to_tensor(dst, true);
+            const WithoutGil released;
+            self.broadcast(from, to, root);
+          },
+          "src"_a, "dst"_a, "root"_a = 0, "dst = root's src; elsewhere src may be None.")
+      .def(
+          "scatter",
+          [](const Comm& self, const py::object& src, const py::object& dst, int root, const std::vector<int64_t>& counts) {
+            const Tensor from = src.is_none() ? Tensor() : to_tensor(src), to = to_tensor(dst, true);
+            const WithoutGil released;
+            self.scatter(from, to, root, counts);
+          },
+          "src"_a, "dst"_a, "root"_a = 0, "counts"_a = std::vector<int64_t>(),
+          "Member r's dst = the r-th part of root's src; counts: elements of each.")
+      .def(
+          "gather",
+          [](const Comm& self, const py::object& src, const py::object& dst, int root, const std::vector<int64_t>& counts) {
+            const Tensor from = to_tensor(src), to = dst.is_none() ? Tensor() : to_tensor(dst, true);
+            const WithoutGil released;
+            self.gather(from, to, root, counts);
+          },
+          "src"_a, "dst"_a, "root"_a = 0, "counts"_a = std::vector<int64_t>(), "Root's dst = all members' src one after another.")
+      .def("all_to_all", &comm_exchange<&Comm::all_to_all>, "src"_a, "dst"_a,
+           "Part r of src goes to member r; dst = the parts for us, by sender.")
+      .def(
+          "send",
+          [](const Comm& self, const py::object& src, int to) {
+            const Tensor from = to_tensor(src);
+            const WithoutGil released;
+            self.send(from, to);
+          },
+          "src"_a, "to"_a)
+      .def(
+          "recv",
+          [](const Comm& self, const py::object& dst, int from) {
+            const Tensor to = to_tensor(dst, true);
+            const WithoutGil released;
+            self.recv(to, from);
+          },
+          "dst"_a, "from_"_a)
       .def("barrier", &Comm::barrier, py::call_guard<WithoutGil>())
       .def("split", &Comm::split, "color"_a, "key"_a = 0, py::call_guard<WithoutGil>(),
            "Members with equal color form a communicator, ordered by (key, rank); it lives until the command ends.")
       .def("__repr__", [](const Comm& self) { return fmt::format("Comm(rank {} of {})", self.rank(), self.size()); });
 
-  auto worker = module.def_submodule("worker", "What a function that a session calls can ask and do, on the thread that the session called.");
+  auto worker = module.def_submodule(
+      "worker", "What a function that a session calls can ask and do, on the thread that the session called.");
   worker.def("active", &worker::active, "Whether this thread runs a session's function.");
   worker.def("id", &worker::id, "0 to count() - 1");
   worker.def("count", &worker::count);

@@ -18,9 +18,14 @@ Assignment& here() {
 }  // namespace
 
 Binding parse_binding(const std::string& text) {
-  const std::map<std::string, Binding> known{{"", Binding::kAuto}, {"gpu", Binding::kGpu}, {"cores", Binding::kCores}, {"user", Binding::kUser}, {"none", Binding::kNone}};
+  const std::map<std::string, Binding> known{{"", Binding::kAuto},
+                                             {"gpu", Binding::kGpu},
+                                             {"cores", Binding::kCores},
+                                             {"user", Binding::kUser},
+                                             {"none", Binding::kNone}};
   const auto found = known.find(text);
-  if (found == known.end()) throw SetUpError(fmt::format("TUTTI_BIND (or RunOptions::bind) is '{}': expected gpu, cores, user or none", text));
+  if (found == known.end())
+    throw SetUpError(fmt::format("TUTTI_BIND (or RunOptions::bind) is '{}': expected gpu, cores, user or none", text));
   return found->second;
 }
 
@@ -51,22 +56,28 @@ std::vector<Assignment> assign(const Node& whole, const std::vector<Self>& ranks
   for (size_t r = 0; r < ranks.size(); ++r) {
     const Environment environment = value_in(ranks[r]);
     keeps.push_back(binding == Binding::kUser || bound_by(environment, node, ranks[r].cpus) == BoundBy::kUser);
-    limits.push_back({keeps.back() ? ranks[r].cpus & cpus_of(node) : IndexSet(), visible_gpus(environment, node, assignments[r].notes)});
+    limits.push_back(
+        {keeps.back() ? ranks[r].cpus & cpus_of(node) : IndexSet(), visible_gpus(environment, node, assignments[r].notes)});
     for (const std::string& note : assignments[r].notes) assignments[r].why += note + "; ";
   }
   const auto placements = plan(node, limits, binding == Binding::kCores ? Policy::kCores : Policy::kGpu);
   const bool is_tight = binding == Binding::kAuto && std::ranges::any_of(placements, [&](const Placement& p) {
-    return p.shares_cores || std::ranges::count_if(node.cores, [&](const Core& core) { return intersect(core.cpus, p.cpus); }) < 2;
-  });
+                          return p.shares_cores || std::ranges::count_if(node.cores, [&](const Core& core) {
+                                                     return intersect(core.cpus, p.cpus);
+                                                   }) < 2;
+                        });
   for (size_t r = 0; r < ranks.size(); ++r) {
     const Placement& p = placements[r];
     Assignment& assigned = assignments[r];
     assigned.is_bound = !keeps[r] && !is_tight;
     assigned.cpus = assigned.is_bound ? p.cpus : ranks[r].cpus;
     assigned.memory = p.memory;
-    if (p.gpu >= 0) assigned.gpu = node.gpus[static_cast<size_t>(p.gpu)].name, assigned.gpu_pci = node.gpus[static_cast<size_t>(p.gpu)].pci;
+    if (p.gpu >= 0)
+      assigned.gpu = node.gpus[static_cast<size_t>(p.gpu)].name, assigned.gpu_pci = node.gpus[static_cast<size_t>(p.gpu)].pci;
     if (p.nic >= 0) assigned.nic = node.nics[static_cast<size_t>(p.nic)].name;
-    assigned.why += assigned.is_bound ? "bound" : keeps[r] ? "CPUs left as the user has bound them" : "CPUs left alone: fewer than two cores a rank";
+    assigned.why += assigned.is_bound ? "bound"
+                    : keeps[r]        ? "CPUs left as the user has bound them"
+                                      : "CPUs left alone: fewer than two cores a rank";
   }
   return assignments;
 }

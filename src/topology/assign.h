@@ -29,12 +29,12 @@ Self self();
 Environment value_in(const Self& self);  ///< which must live on
 
 struct Assignment {
-  bool is_bound = false;    ///< `cpus` and `memory` are to be set; else they stay
+  bool is_bound = false;  ///< `cpus` and `memory` are to be set; else they stay
   IndexSet cpus;
   std::vector<int> memory;
-  std::string gpu, gpu_pci, nic;  ///< empty: none
+  std::string gpu, gpu_pci, nic;   ///< empty: none
   std::vector<std::string> notes;  ///< what was not understood
-  std::string why;          ///< in words
+  std::string why;                 ///< in words
 };
 std::vector<Assignment> assign(const Node& node, const std::vector<Self>& ranks, Binding binding);
 

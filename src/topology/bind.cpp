@@ -65,7 +65,8 @@ std::string bind(const Placement& placement) {
   const size_t size = CPU_ALLOC_SIZE(kMostCpus);
   for (const int cpu : placement.cpus) CPU_SET_S(static_cast<size_t>(cpu), size, cpus.get());
   if (sched_setaffinity(0, size, cpus.get()) != 0)
-    throw SystemError(fmt::format("CPUs {} are refused: {}; the control group or the launcher allows others", to_string(placement.cpus), std::strerror(errno)));
+    throw SystemError(fmt::format("CPUs {} are refused: {}; the control group or the launcher allows others",
+                                  to_string(placement.cpus), std::strerror(errno)));
   const auto& nodes = placement.memory;
   if (nodes.empty() || prefer(MPOL_PREFERRED_MANY, nodes, nodes.size()) || prefer(MPOL_PREFERRED, nodes, 1)) return "";
   return fmt::format("memory of NUMA nodes {} can't be preferred: {}", to_string(IndexSet(nodes)), std::strerror(errno));
@@ -78,7 +79,8 @@ std::string verify(const Placement& placement) {
   // the kernel's default is memory beside the CPUs, which is what plans say, too
   const IndexSet memory(now.memory), planned(placement.memory);
   if (!placement.memory.empty() && (memory & planned) != memory)
-    differs += fmt::format("{}memory of NUMA nodes {}, planned {}", differs.empty() ? "" : "; ", to_string(IndexSet(now.memory)), to_string(IndexSet(placement.memory)));
+    differs += fmt::format("{}memory of NUMA nodes {}, planned {}", differs.empty() ? "" : "; ", to_string(IndexSet(now.memory)),
+                           to_string(IndexSet(placement.memory)));
   return differs;
 }
 

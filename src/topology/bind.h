@@ -14,8 +14,8 @@ struct Granted {
 };
 Granted granted();
 
-/// The calling thread, and what it starts from now on. Memory is preferred where it is planned, not forced: a full NUMA node is no error.
-/// Returns what could not be done; nothing if all could.
+/// The calling thread, and what it starts from now on. Memory is preferred where it is planned, not forced: a full NUMA node is
+/// no error. Returns what could not be done; nothing if all could.
 /// @throws SystemError  the CPUs are refused
 std::string bind(const Placement& placement);
 

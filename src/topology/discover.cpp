@@ -42,7 +42,8 @@ Topology load_live() {
   Topology topology = make();
   for (const char* slow : {"opencl", "gl", "cuda"})  // they start drivers; nvml, rsmi and PCI say enough
     hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
-  if (hwloc_topology_load(topology.get()) != 0) throw SystemError(fmt::format("hwloc can't look at this machine: {}", std::strerror(errno)));
+  if (hwloc_topology_load(topology.get()) != 0)
+    throw SystemError(fmt::format("hwloc can't look at this machine: {}", std::strerror(errno)));
   return topology;
 }
 
@@ -66,13 +67,15 @@ struct Machine {
   std::vector<hwloc_obj_t> numa;  // the objects of Node::numa
 };
 
-/// The cores' own memory: the smallest NUMA node around them, the first of equals. Others have no CPUs: memory of GPUs, fast or far memory.
+/// The cores' own memory: the smallest NUMA node around them, the first of equals. Others have no CPUs: memory of GPUs, fast or
+/// far memory.
 hwloc_obj_t home_of(hwloc_topology_t topology, hwloc_obj_t core) {
   hwloc_obj_t best = nullptr;
   const auto rank = [](hwloc_obj_t numa) { return std::pair(hwloc_bitmap_weight(numa->cpuset), numa->os_index); };
   for (hwloc_obj_t numa = nullptr; (numa = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, numa));) {
     const bool is_of_gpu = numa->subtype && std::strcmp(numa->subtype, "GPUMemory") == 0;
-    if (!is_of_gpu && numa->cpuset && hwloc_bitmap_intersects(numa->cpuset, core->cpuset) && (!best || rank(numa) < rank(best))) best = numa;
+    if (!is_of_gpu && numa->cpuset && hwloc_bitmap_intersects(numa->cpuset, core->cpuset) && (!best || rank(numa) < rank(best)))
+      best = numa;
   }
   return best;
 }
@@ -153,10 +156,17 @@ Device device_at(const Machine& machine, hwloc_obj_t pci, std::string name, std:
   model.erase(std::ranges::find_if_not(model.rbegin(), model.rend(), blank).base(), model.end());
   std::vector<std::string> bridges;
   for (hwloc_obj_t above = pci->parent; above && above->type == HWLOC_OBJ_BRIDGE; above = above->parent)
-    bridges.push_back(fmt::format("{}/{}", above->attr->bridge.downstream.pci.domain, above->attr->bridge.downstream.pci.secondary_bus));
+    bridges.push_back(
+        fmt::format("{}/{}", above->attr->bridge.downstream.pci.domain, above->attr->bridge.downstream.pci.secondary_bus));
   std::ranges::reverse(bridges);
-  return {.name = std::move(name), .pci = pci_id(pci), .uuid = {}, .model = std::move(model), .vendor = vendor_of(pci->attr->pcidev.vendor_id),
-          .near = to_set(place->complete_cpuset), .distances = distances_to(machine, place), .bridges = std::move(bridges)};
+  return {.name = std::move(name),
+          .pci = pci_id(pci),
+          .uuid = {},
+          .model = std::move(model),
+          .vendor = vendor_of(pci->attr->pcidev.vendor_id),
+          .near = to_set(place->complete_cpuset),
+          .distances = distances_to(machine, place),
+          .bridges = std::move(bridges)};
 }
 
 /// Which library an operating system's device is of, from its name.
@@ -174,15 +184,18 @@ std::string as_driver_names_it(std::string_view key, const std::string& uuid) {
 
 using ByLibrary = std::map<std::string, std::vector<hwloc_obj_t>>;
 
-int number_in(hwloc_obj_t os_device, const std::string& library) { return static_cast<int>(std::strtol(os_device->name + library.size(), nullptr, 10)); }
+int number_in(hwloc_obj_t os_device, const std::string& library) {
+  return static_cast<int>(std::strtol(os_device->name + library.size(), nullptr, 10));
+}
 
 bool is_below(hwloc_obj_t object, hwloc_obj_t above) {
   while (object && object != above) object = object->parent;
   return object != nullptr;
 }
 
-/// One GPU has a device of each library; a GPU in parts (CPX) has several of one. ROCm tells a PCI function of their own for parts but the first, which the bus
-/// has not: hwloc before 2.12 leaves these at the bridge. Drivers number parts one after another, so they are of the GPU with the next lower number.
+/// One GPU has a device of each library; a GPU in parts (CPX) has several of one. ROCm tells a PCI function of their own for
+/// parts but the first, which the bus has not: hwloc before 2.12 leaves these at the bridge. Drivers number parts one after
+/// another, so they are of the GPU with the next lower number.
 std::map<hwloc_obj_t, ByLibrary> gpu_devices(hwloc_topology_t topology) {
   std::map<hwloc_obj_t, ByLibrary> all;
   std::vector<hwloc_obj_t> strays;
@@ -204,7 +217,8 @@ std::map<hwloc_obj_t, ByLibrary> gpu_devices(hwloc_topology_t topology) {
     if (owner) owner->push_back(stray);
   }
   for (auto& [pci, by_library] : all)
-    for (auto& [library, devices] : by_library) std::ranges::sort(devices, {}, [&name = library](hwloc_obj_t device) { return number_in(device, name); });
+    for (auto& [library, devices] : by_library)
+      std::ranges::sort(devices, {}, [&name = library](hwloc_obj_t device) { return number_in(device, name); });
   return all;
 }
 
@@ -220,8 +234,8 @@ void add_gpus_of(const Machine& machine, hwloc_obj_t pci, const ByLibrary& by_li
   }
 }
 
-/// For machines whose hwloc knows no GPU library: 3D and display controllers of those who make GPUs to compute with, not a mainboard's
-/// VGA; AMD's newer ones are "processing accelerators".
+/// For machines whose hwloc knows no GPU library: 3D and display controllers of those who make GPUs to compute with, not a
+/// mainboard's VGA; AMD's newer ones are "processing accelerators".
 bool looks_like_gpu(hwloc_obj_t device) {
   const auto& pci = device->attr->pcidev;
   const bool is_nvidia = pci.vendor_id == 0x10de, is_amd = pci.vendor_id == 0x1002, is_intel = pci.vendor_id == 0x8086;
@@ -263,7 +277,9 @@ void add_devices(const Machine& machine, Node& node) {
     const std::string fabric = fabric_of(pci);
     if (!fabric.empty()) node.nics.push_back(device_at(machine, pci, fabric, info(pci, "PCIDevice")));
   }
-  const auto place = [](const Device& device) { return std::pair(device.pci, std::pair(device.name.size(), device.name)); };  // rsmi2 before rsmi10
+  const auto place = [](const Device& device) {
+    return std::pair(device.pci, std::pair(device.name.size(), device.name));
+  };  // rsmi2 before rsmi10
   std::ranges::sort(node.gpus, {}, place);
   std::ranges::sort(node.nics, {}, place);
 }
@@ -288,7 +304,8 @@ Node discover() {
 IndexSet usable_cpus() {
   const Topology topology = make();
   hwloc_topology_set_io_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_NONE);
-  if (hwloc_topology_load(topology.get()) != 0) throw SystemError(fmt::format("hwloc can't look at this machine: {}", std::strerror(errno)));
+  if (hwloc_topology_load(topology.get()) != 0)
+    throw SystemError(fmt::format("hwloc can't look at this machine: {}", std::strerror(errno)));
   return to_set(hwloc_topology_get_allowed_cpuset(topology.get()));
 }
 

@@ -6,7 +6,8 @@
 
 namespace tutti::topology {
 
-/// This machine, as far as its control group lets us use it: with no GPU and no driver, too. Or what TUTTI_TOPOLOGY=FILE says in its place.
+/// This machine, as far as its control group lets us use it: with no GPU and no driver, too. Or what TUTTI_TOPOLOGY=FILE says in
+/// its place.
 /// @throws SystemError, UsageError  the file can't be read
 Node discover();
 

@@ -43,12 +43,16 @@ std::optional<std::vector<DriverGpu>> read_driver_gpus(const std::string& root) 
     std::string text;
     std::getline(file, text, '\0');
     const std::string uuid = value_of(text, "GPU UUID"), minor = value_of(text, "Device Minor");
-    const bool is_known = uuid.starts_with("GPU-") && uuid.find('?') == std::string::npos;  // question marks until it is first used
+    const bool is_known =
+        uuid.starts_with("GPU-") && uuid.find('?') == std::string::npos;  // question marks until it is first used
     // access asks the control group, too, and does not wake the GPU as opening does
     const std::string device = fmt::format("{}/dev/nvidia{}", root, minor);
-    gpus.push_back({.pci = entry.path().filename(), .uuid = is_known ? uuid : "", .is_reachable = minor.empty() || access(device.c_str(), R_OK | W_OK) == 0});
+    gpus.push_back({.pci = entry.path().filename(),
+                    .uuid = is_known ? uuid : "",
+                    .is_reachable = minor.empty() || access(device.c_str(), R_OK | W_OK) == 0});
   }
-  const bool makes_files = access((root + "/usr/bin/nvidia-modprobe").c_str(), X_OK) == 0 && access((root + "/dev/nvidiactl").c_str(), F_OK) != 0;
+  const bool makes_files =
+      access((root + "/usr/bin/nvidia-modprobe").c_str(), X_OK) == 0 && access((root + "/dev/nvidiactl").c_str(), F_OK) != 0;
   if (gpus.empty() || (makes_files && std::ranges::none_of(gpus, &DriverGpu::is_reachable))) return std::nullopt;
   std::ranges::sort(gpus, {}, &DriverGpu::pci);
   return gpus;
@@ -89,7 +93,8 @@ std::vector<std::pair<std::string, std::string>> wholes_of_parts(const std::vect
   for (const std::string& uuid : uuids) {
     Handle part = nullptr, whole = nullptr;
     PciInfo info{};
-    if (call("nvmlDeviceGetHandleByUUID", uuid.c_str(), &part) && call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part, &whole) && call("nvmlDeviceGetPciInfo_v3", whole, &info))
+    if (call("nvmlDeviceGetHandleByUUID", uuid.c_str(), &part) &&
+        call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part, &whole) && call("nvmlDeviceGetPciInfo_v3", whole, &info))
       known.emplace_back(uuid, fmt::format("{:04x}:{:02x}:{:02x}.0", info.domain, info.bus, info.device));
   }
   call("nvmlShutdown");

@@ -30,7 +30,7 @@ class IndexSet {
 IndexSet operator&(const IndexSet& a, const IndexSet& b);
 bool intersect(const IndexSet& a, const IndexSet& b);
 
-std::string to_string(const IndexSet& set);   ///< "0-3,8", as Linux writes them; "" if empty
+std::string to_string(const IndexSet& set);       ///< "0-3,8", as Linux writes them; "" if empty
 IndexSet parse_index_set(std::string_view text);  ///< the inverse.  @throws UsageError
 
 }  // namespace tutti::topology

@@ -57,8 +57,10 @@ std::optional<int> tasks_on_node(const std::string& text, int node) {
 constexpr std::string_view kMigPart = "MIG-";
 bool is_part(const Device& gpu) { return gpu.uuid.starts_with(kMigPart); }
 
-/// "MIG-GPU-<UUID of the GPU>/1/0" tells whose part it is; of "MIG-<UUID of its own>" the driver does (kWholes), or there is but one GPU.
-std::optional<int> whole_of_part(const Environment& environment, std::string_view part, const Node& node, const std::vector<int>& candidates) {
+/// "MIG-GPU-<UUID of the GPU>/1/0" tells whose part it is; of "MIG-<UUID of its own>" the driver does (kWholes), or there is but
+/// one GPU.
+std::optional<int> whole_of_part(const Environment& environment, std::string_view part, const Node& node,
+                                 const std::vector<int>& candidates) {
   for (const std::string& known : split(environment(kWholes).value_or("")))
     if (const size_t equals = known.find('='); equals != std::string::npos && known.substr(0, equals) == part)
       for (const int candidate : candidates)
@@ -72,7 +74,8 @@ std::optional<int> whole_of_part(const Environment& environment, std::string_vie
 }
 
 /// Of `candidates`, those that the variable's value leaves.
-std::vector<int> choose(const Environment& environment, const std::string& name, const std::string& value, const Node& node, const std::vector<int>& candidates, std::vector<std::string>& notes) {
+std::vector<int> choose(const Environment& environment, const std::string& name, const std::string& value, const Node& node,
+                        const std::vector<int>& candidates, std::vector<std::string>& notes) {
   std::vector<int> chosen;
   for (const std::string& entry : split(value)) {
     std::optional<int> found;
@@ -80,12 +83,17 @@ std::vector<int> choose(const Environment& environment, const std::string& name,
       if (*index >= 0 && static_cast<size_t>(*index) < candidates.size()) found = candidates[static_cast<size_t>(*index)];
     } else if (entry.starts_with(kMigPart)) {
       const auto part = std::ranges::find(node.gpus, entry, &Device::uuid);
-      found = part != node.gpus.end() ? std::optional(static_cast<int>(part - node.gpus.begin())) : whole_of_part(environment, entry, node, candidates);
-      if (!found) notes.push_back(fmt::format("{}: '{}' does not tell which GPU it is a part of; nothing is placed beside it", name, entry));
+      found = part != node.gpus.end() ? std::optional(static_cast<int>(part - node.gpus.begin()))
+                                      : whole_of_part(environment, entry, node, candidates);
+      if (!found)
+        notes.push_back(
+            fmt::format("{}: '{}' does not tell which GPU it is a part of; nothing is placed beside it", name, entry));
     } else if (!entry.empty()) {
       for (const int gpu : candidates)
         if (!found && node.gpus[static_cast<size_t>(gpu)].uuid.starts_with(entry)) found = gpu;
-      if (!found && entry != "NoDevFiles") notes.push_back(fmt::format("{}: no GPU '{}' among those that hwloc found; it and what follows is left out", name, entry));
+      if (!found && entry != "NoDevFiles")
+        notes.push_back(
+            fmt::format("{}: no GPU '{}' among those that hwloc found; it and what follows is left out", name, entry));
     }
     if (!found) break;
     if (!std::ranges::count(chosen, *found)) chosen.push_back(*found);
@@ -100,7 +108,8 @@ std::vector<int> numbered(const Environment& environment, const Node& node, cons
   std::vector<int> positions;
   for (size_t g = 0; g < node.gpus.size(); ++g) {
     const Device& gpu = node.gpus[g];
-    if (is_meant(gpu) && !is_part(gpu) && !(reachable && gpu.vendor == "nvidia" && !std::ranges::count(ids, gpu.pci))) positions.push_back(static_cast<int>(g));
+    if (is_meant(gpu) && !is_part(gpu) && !(reachable && gpu.vendor == "nvidia" && !std::ranges::count(ids, gpu.pci)))
+      positions.push_back(static_cast<int>(g));
   }
   return positions;
 }
@@ -144,11 +153,14 @@ LocalRank local_rank(const Environment& environment) {
     if (*rank >= *ranks) throw SetUpError(fmt::format("the launcher says local rank {} of {}", *rank, *ranks));
     return LocalRank{*rank, *ranks};
   };
-  for (const auto& [rank, ranks] : {std::pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}})
+  for (const auto& [rank, ranks] :
+       {std::pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}})
     if (const auto place = checked(number_of(environment, rank), number_of(environment, ranks))) return *place;
   const auto tasks = environment("SLURM_STEP_TASKS_PER_NODE");
   if (tasks && environment("SLURM_STEP_ID"))
-    if (const auto place = checked(number_of(environment, "SLURM_LOCALID"), tasks_on_node(*tasks, number_of(environment, "SLURM_NODEID").value_or(0)))) return *place;
+    if (const auto place = checked(number_of(environment, "SLURM_LOCALID"),
+                                   tasks_on_node(*tasks, number_of(environment, "SLURM_NODEID").value_or(0))))
+      return *place;
   return {};
 }
 
@@ -168,13 +180,16 @@ std::vector<int> visible_gpus(const Environment& environment, const Node& node, 
   const auto is_other = [&](const Device& gpu) { return !is_nvidia(gpu) && !is_intel(gpu); };
   std::vector<int> nvidia = numbered(environment, node, is_nvidia), others = numbered(environment, node, is_other);
   const std::vector<int> intel = numbered(environment, node, is_intel);
-  if (const auto value = environment("CUDA_VISIBLE_DEVICES")) nvidia = choose(environment, "CUDA_VISIBLE_DEVICES", *value, node, nvidia, notes);
-  if (const auto value = environment("ROCR_VISIBLE_DEVICES")) others = choose(environment, "ROCR_VISIBLE_DEVICES", *value, node, others, notes);
+  if (const auto value = environment("CUDA_VISIBLE_DEVICES"))
+    nvidia = choose(environment, "CUDA_VISIBLE_DEVICES", *value, node, nvidia, notes);
+  if (const auto value = environment("ROCR_VISIBLE_DEVICES"))
+    others = choose(environment, "ROCR_VISIBLE_DEVICES", *value, node, others, notes);
   // HIP counts what that has left, and takes CUDA's variable where its own says nothing
   const bool is_hip = !environment("HIP_VISIBLE_DEVICES").value_or("").empty();
   const char* name = is_hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
   std::vector<std::string> not_told;  // it may be NVIDIA's alone
-  if (const auto value = environment(name); value && !value->empty() && !others.empty()) others = choose(environment, name, *value, node, others, is_hip || nvidia.empty() ? notes : not_told);
+  if (const auto value = environment(name); value && !value->empty() && !others.empty())
+    others = choose(environment, name, *value, node, others, is_hip || nvidia.empty() ? notes : not_told);
   std::vector<int> visible = nvidia;
   visible.insert(visible.end(), others.begin(), others.end());
   visible.insert(visible.end(), intel.begin(), intel.end());
@@ -192,7 +207,9 @@ void add_parts(const Environment& environment, Node& node) {
     part.uuid = entry;
     node.gpus.push_back(std::move(part));
   }
-  std::ranges::stable_sort(node.gpus, {}, [](const Device& gpu) { return is_part(gpu) ? gpu.pci + gpu.uuid : ""; });  // parts last, in no order of the variable's
+  std::ranges::stable_sort(node.gpus, {}, [](const Device& gpu) {
+    return is_part(gpu) ? gpu.pci + gpu.uuid : "";
+  });  // parts last, in no order of the variable's
 }
 
 std::vector<std::pair<std::string, std::string>> first_gpu(const Environment& environment, const Node& node, int gpu) {
@@ -205,10 +222,13 @@ std::vector<std::pair<std::string, std::string>> first_gpu(const Environment& en
   for (const int other : visible_gpus(environment, node, ignored))
     if (other != gpu && node.gpus[static_cast<size_t>(other)].vendor == vendor) order.push_back(other);
   const auto uuid = [&](int g) { return node.gpus[static_cast<size_t>(g)].uuid; };
-  const bool have_uuids = std::ranges::all_of(order, [&](int g) { return !uuid(g).empty() && std::ranges::count(node.gpus, uuid(g), &Device::uuid) == 1; });  // parts may share one
+  const bool have_uuids = std::ranges::all_of(order, [&](int g) {
+    return !uuid(g).empty() && std::ranges::count(node.gpus, uuid(g), &Device::uuid) == 1;
+  });  // parts may share one
   std::string names;
   for (const int g : order)
-    names += (names.empty() ? "" : ",") + (have_uuids ? node.gpus[static_cast<size_t>(g)].uuid : std::to_string(std::ranges::find(all, g) - all.begin()));
+    names += (names.empty() ? "" : ",") +
+             (have_uuids ? node.gpus[static_cast<size_t>(g)].uuid : std::to_string(std::ranges::find(all, g) - all.begin()));
   if (vendor == "amd") {
     std::string counted = "0";  // HIP's numbers count what is left
     for (size_t i = 1; i < order.size(); ++i) counted += "," + std::to_string(i);

@@ -70,19 +70,22 @@ std::vector<Home> find_homes(const Node& node, const std::vector<Limits>& ranks,
   const size_t n = ranks.size(), num_gpus = node.gpus.size();
   std::map<std::vector<int>, std::vector<size_t>> groups;  // who see the same GPUs
   for (size_t r = 0; r < n; ++r) groups[ranks[r].gpus].push_back(r);
-  const size_t num_cores = std::accumulate(classes.begin(), classes.end(), size_t{0}, [](size_t sum, const Class& c) { return sum + c.cores.size(); });
+  const size_t num_cores =
+      std::accumulate(classes.begin(), classes.end(), size_t{0}, [](size_t sum, const Class& c) { return sum + c.cores.size(); });
   const size_t ranks_per_core = (n + num_cores - 1) / num_cores;
 
   // source -> group -> GPU (one more for those who see none) -> its load -> class -> its crowd -> sink
-  const size_t source = 0, sink = 1, first_group = 2, first_gpu = first_group + groups.size(), first_load = first_gpu + num_gpus + 1,
-               first_class = first_load + num_gpus + 1;
+  const size_t source = 0, sink = 1, first_group = 2, first_gpu = first_group + groups.size(),
+               first_load = first_gpu + num_gpus + 1, first_class = first_load + num_gpus + 1;
   MinCostFlow flow(first_class + classes.size());
   std::vector<std::vector<std::pair<int, size_t>>> takes;  // by group: GPU and edge
   size_t group = first_group;
   for (const auto& [sees, members] : groups) {
     flow.add_edge(source, group, static_cast<int64_t>(members.size()));
     auto& edges = takes.emplace_back();
-    for (const int gpu : sees) edges.emplace_back(gpu, flow.add_edge(group, first_gpu + static_cast<size_t>(gpu), static_cast<int64_t>(n), for_number(gpu)));
+    for (const int gpu : sees)
+      edges.emplace_back(gpu,
+                         flow.add_edge(group, first_gpu + static_cast<size_t>(gpu), static_cast<int64_t>(n), for_number(gpu)));
     if (sees.empty()) edges.emplace_back(-1, flow.add_edge(group, first_gpu + num_gpus, static_cast<int64_t>(n)));
     ++group;
   }
@@ -91,12 +94,14 @@ std::vector<Home> find_homes(const Node& node, const std::vector<Limits>& ranks,
     if (g < num_gpus) add_even_edges(flow, first_gpu + g, first_load + g, static_cast<int64_t>(n), kLoad);
     else flow.add_edge(first_gpu + g, first_load + g, static_cast<int64_t>(n));
     for (size_t c = 0; c < classes.size(); ++c)
-      settles[g].push_back(flow.add_edge(first_load + g, first_class + c, static_cast<int64_t>(n), for_distance(g < num_gpus ? classes[c].distances[g] : 0)));
+      settles[g].push_back(flow.add_edge(first_load + g, first_class + c, static_cast<int64_t>(n),
+                                         for_distance(g < num_gpus ? classes[c].distances[g] : 0)));
   }
   constexpr int64_t kFine = 1'000'000;
   for (size_t c = 0; c < classes.size(); ++c) {
     const auto size = static_cast<int64_t>(classes[c].cores.size());
-    add_even_edges(flow, first_class + c, sink, std::min(size * static_cast<int64_t>(ranks_per_core), static_cast<int64_t>(n)), kCrowding, kFine / size);
+    add_even_edges(flow, first_class + c, sink, std::min(size * static_cast<int64_t>(ranks_per_core), static_cast<int64_t>(n)),
+                   kCrowding, kFine / size);
   }
   flow.send(source, sink, static_cast<int64_t>(n));
 
@@ -127,8 +132,10 @@ void take(Placement& placement, const Node& node, const Core& core) {
   if (is_new && memory.memory_bytes > 0) placement.memory.push_back(memory.os_index);
 }
 
-/// How many cores of each class each rank gets: all those at its distance, as equal as can be in all, then of each kind, then from its home.
-std::vector<std::vector<size_t>> shares_of(const std::vector<Class>& classes, const std::vector<Home>& homes, const std::vector<std::vector<size_t>>& eligible) {
+/// How many cores of each class each rank gets: all those at its distance, as equal as can be in all, then of each kind, then
+/// from its home.
+std::vector<std::vector<size_t>> shares_of(const std::vector<Class>& classes, const std::vector<Home>& homes,
+                                           const std::vector<std::vector<size_t>>& eligible) {
   enum Tier : size_t { kTotal, kKind, kAway, kNumber };
   const size_t n = homes.size();
   std::map<int, size_t> kinds;
@@ -138,7 +145,8 @@ std::vector<std::vector<size_t>> shares_of(const std::vector<Class>& classes, co
     if (!eligible[c].empty()) all += static_cast<int64_t>(classes[c].cores.size());
   }
   // source -> class -> rank's cores of a kind -> rank -> sink
-  const size_t source = 0, sink = 1, first_class = 2, first_kind = first_class + classes.size(), first_rank = first_kind + n * kinds.size();
+  const size_t source = 0, sink = 1, first_class = 2, first_kind = first_class + classes.size(),
+               first_rank = first_kind + n * kinds.size();
   std::vector<std::vector<size_t>> share(n, std::vector<size_t>(classes.size()));
   for (int64_t most = 2 * (all / static_cast<int64_t>(n) + 1);; most *= 2) {  // few ranks get more than twice their part
     MinCostFlow flow(first_rank + n);
@@ -148,11 +156,13 @@ std::vector<std::vector<size_t>> shares_of(const std::vector<Class>& classes, co
       for (const size_t r : eligible[c]) {
         Cost cost{};
         cost[kAway] = classes[c].distances != classes[homes[r].in_class].distances;
-        gives.emplace_back(c, r, flow.add_edge(first_class + c, first_kind + r * kinds.size() + kinds.at(classes[c].cores[0].kind), most, cost));
+        gives.emplace_back(
+            c, r, flow.add_edge(first_class + c, first_kind + r * kinds.size() + kinds.at(classes[c].cores[0].kind), most, cost));
       }
     }
     for (size_t r = 0; r < n; ++r) {
-      for (size_t k = 0; k < kinds.size(); ++k) add_even_edges(flow, first_kind + r * kinds.size() + k, first_rank + r, most, kKind);
+      for (size_t k = 0; k < kinds.size(); ++k)
+        add_even_edges(flow, first_kind + r * kinds.size() + k, first_rank + r, most, kKind);
       for (int64_t k = 1; k <= most; ++k) {
         Cost cost{};
         cost[kTotal] = 2 * k - 1;
@@ -167,9 +177,12 @@ std::vector<std::vector<size_t>> shares_of(const std::vector<Class>& classes, co
 }
 
 /// Cores for those who have a home; classes with more ranks than cores are shared by all who live there.
-void share_cores(const Node& node, const std::vector<Class>& classes, const std::vector<Home>& homes, std::vector<Placement>& placements) {
+void share_cores(const Node& node, const std::vector<Class>& classes, const std::vector<Home>& homes,
+                 std::vector<Placement>& placements) {
   const size_t n = homes.size();
-  const auto distance_of = [&](size_t rank, size_t c) { return homes[rank].gpu < 0 ? 0 : classes[c].distances[static_cast<size_t>(homes[rank].gpu)]; };
+  const auto distance_of = [&](size_t rank, size_t c) {
+    return homes[rank].gpu < 0 ? 0 : classes[c].distances[static_cast<size_t>(homes[rank].gpu)];
+  };
   std::vector<std::vector<size_t>> at_home(classes.size()), eligible(classes.size());
   for (size_t r = 0; r < n; ++r) at_home[homes[r].in_class].push_back(r);
   const auto is_crowded = [&](size_t c) { return at_home[c].size() > classes[c].cores.size(); };
@@ -263,7 +276,8 @@ void check(const Node& node, const std::vector<Limits>& ranks) {
   if (node.cores.empty()) throw UsageError("plan: the node has no core that may be used");
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (allowed_cores(node, ranks[r].cpus).empty())
-      throw UsageError(fmt::format("plan: rank {} may use CPUs {}, the node has {}", r, to_string(ranks[r].cpus), to_string(cpus_of(node))));
+      throw UsageError(
+          fmt::format("plan: rank {} may use CPUs {}, the node has {}", r, to_string(ranks[r].cpus), to_string(cpus_of(node))));
     for (const int gpu : ranks[r].gpus)
       if (gpu < 0 || static_cast<size_t>(gpu) >= node.gpus.size())
         throw UsageError(fmt::format("plan: rank {} may use GPU {}, the node has {}", r, gpu, node.gpus.size()));

@@ -10,18 +10,18 @@ namespace tutti::topology {
 
 /// What a rank may use.
 struct Limits {
-  IndexSet cpus;             ///< empty: all of the node's
-  std::vector<int> gpus;     ///< positions in Node::gpus
+  IndexSet cpus;          ///< empty: all of the node's
+  std::vector<int> gpus;  ///< positions in Node::gpus
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
 struct Placement {
-  int gpu = -1;              ///< position in Node::gpus; -1: none
-  int nic = -1;              ///< position in Node::nics: the nearest to the GPU, or to the cores
-  IndexSet cpus;             ///< whole cores
-  std::vector<int> memory;   ///< numbers of the NUMA nodes that these cores are on, as far as their memory may be used
-  int distance = 0;          ///< from the cores to the GPU
-  bool shares_cores = false; ///< with other ranks: there are more ranks than cores
+  int gpu = -1;               ///< position in Node::gpus; -1: none
+  int nic = -1;               ///< position in Node::nics: the nearest to the GPU, or to the cores
+  IndexSet cpus;              ///< whole cores
+  std::vector<int> memory;    ///< numbers of the NUMA nodes that these cores are on, as far as their memory may be used
+  int distance = 0;           ///< from the cores to the GPU
+  bool shares_cores = false;  ///< with other ranks: there are more ranks than cores
 };
 
 enum class Policy {

@@ -27,7 +27,8 @@ T number(const Json& json, const char* key, T least, T most) {
   const Json& value = json.at(key);
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
                                                : value.is_number_integer() && value.get<int64_t>() >= static_cast<int64_t>(least);
-  if (!fits) throw UsageError(fmt::format("'{}' is {}, expected an integer from {} to {}", key, value.dump().substr(0, 40), least, most));
+  if (!fits)
+    throw UsageError(fmt::format("'{}' is {}, expected an integer from {} to {}", key, value.dump().substr(0, 40), least, most));
   const T result = value.get<T>();
   if (result < least) throw UsageError(fmt::format("'{}' is {}, expected at least {}", key, result, least));
   return result;
@@ -99,7 +100,8 @@ std::string content_of(const std::string& path) {
 
 /// Dumps of a worker may come in any order: what has ended is known better than what ran, the last state is the last one's.
 void merge(Session& into, Session& part) {
-  if (std::find(into.reasons.begin(), into.reasons.end(), part.reasons.front()) == into.reasons.end()) into.reasons.push_back(part.reasons.front());
+  if (std::find(into.reasons.begin(), into.reasons.end(), part.reasons.front()) == into.reasons.end())
+    into.reasons.push_back(part.reasons.front());
   auto& [id, from] = *part.by_worker.begin();
   Worker& to = into.by_worker[id];
   if (from.written >= to.written) to.host = from.host, to.pid = from.pid, to.finished = from.finished, to.written = from.written;
@@ -113,14 +115,18 @@ std::vector<Session> read_folder(const std::string& folder, std::vector<std::str
   std::vector<std::string> paths;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (const std::string name = entry.path().filename(); name.starts_with("tutti-") && name.ends_with(".json")) paths.push_back(entry.path());
+    if (const std::string name = entry.path().filename(); name.starts_with("tutti-") && name.ends_with(".json"))
+      paths.push_back(entry.path());
   if (error) throw SystemError(fmt::format("{}: {}", folder, error.message()));
-  if (paths.empty()) throw UsageError(fmt::format("{} holds no traces (tutti-*.json); run the program with TUTTI_TRACE={}", folder, folder));
+  if (paths.empty())
+    throw UsageError(fmt::format("{} holds no traces (tutti-*.json); run the program with TUTTI_TRACE={}", folder, folder));
   std::sort(paths.begin(), paths.end());
   std::vector<Session> sessions;
   for (const std::string& path : paths) try {
       Session part = read_text(content_of(path), printable(path));
-      auto it = std::find_if(sessions.begin(), sessions.end(), [&](const Session& s) { return s.job == part.job && s.number == part.number && s.workers == part.workers; });
+      auto it = std::find_if(sessions.begin(), sessions.end(), [&](const Session& s) {
+        return s.job == part.job && s.number == part.number && s.workers == part.workers;
+      });
       if (it == sessions.end()) sessions.push_back(std::move(part));
       else merge(*it, part);
     } catch (const std::exception& failure) {

@@ -15,7 +15,8 @@ double seconds(int64_t from, int64_t to) { return (static_cast<double>(to) - sta
 
 std::string operands(const Event& e) {
   if (e.what == "barrier" || e.what == "split") return e.what;
-  const bool reduces = e.what == "allreduce" || e.what == "reduce_scatter", has_root = e.what == "broadcast" || e.what == "scatter" || e.what == "gather";
+  const bool reduces = e.what == "allreduce" || e.what == "reduce_scatter",
+             has_root = e.what == "broadcast" || e.what == "scatter" || e.what == "gather";
   std::string text = e.what + (reduces ? " " + e.op : "") + " " + e.dtype;
   if (e.what != "scatter" && e.what != "gather") text += fmt::format(" x {}", e.count);  // there everyone has a part of its own
   return has_root ? fmt::format("{} root {}", text, e.root) : text;
@@ -47,7 +48,8 @@ std::set<int32_t> members(const Session& s, uint64_t communicator) {
 
 /// The workers that have run this command, and have it recorded, or run it now.
 bool was_in(const Worker& worker, uint64_t command) {
-  return std::any_of(worker.events.begin(), worker.events.end(), [&](const auto& entry) { return !entry.second.is_collective && entry.second.command == command; });
+  return std::any_of(worker.events.begin(), worker.events.end(),
+                     [&](const auto& entry) { return !entry.second.is_collective && entry.second.command == command; });
 }
 
 std::string failures(const Session& s) {
@@ -63,7 +65,8 @@ std::string failures(const Session& s) {
   for (const auto& [command, by_function] : failed)
     for (const auto& [function, workers] : by_function) {
       if (++shown > kMostLines) continue;
-      text += fmt::format("  {} {}: {} on {}", shown == 1 ? "first failing command" : "then command", command, function, list(workers));
+      text += fmt::format("  {} {}: {} on {}", shown == 1 ? "first failing command" : "then command", command, function,
+                          list(workers));
       const auto& others = consequences[command][function];
       text += others.empty() ? "\n" : fmt::format(", because of which it failed on {}\n", list(others));
     }
@@ -76,14 +79,17 @@ std::string behind(const Session& s) {
   for (const auto& [id, worker] : s.by_worker) most = std::max(most, worker.finished);
   std::string text;
   for (const auto& [id, worker] : s.by_worker) {
-    const auto running = std::find_if(worker.events.rbegin(), worker.events.rend(), [](const auto& entry) { return entry.second.state == "running"; });
+    const auto running = std::find_if(worker.events.rbegin(), worker.events.rend(),
+                                      [](const auto& entry) { return entry.second.state == "running"; });
     if (running == worker.events.rend()) continue;  // files are written at different moments: having finished less says nothing
     const Event& e = running->second;
-    std::string what = e.is_collective ? fmt::format("{} {} #{} of command {}", e.agreed ? "moves data in" : "waits in", e.what, e.index, e.command)
-                           : fmt::format("runs {} in command {}", e.what, e.command);
+    std::string what = e.is_collective ? fmt::format("{} {} #{} of command {}", e.agreed ? "moves data in" : "waits in", e.what,
+                                                     e.index, e.command)
+                                       : fmt::format("runs {} in command {}", e.what, e.command);
     what += fmt::format(" since {:.3f} s", seconds(e.begin, worker.written));
-    text += fmt::format("  worker {} ({} pid {}) {}; it has finished command {}{}\n", id, worker.host, worker.pid, what, worker.finished,
-                        worker.finished < most ? fmt::format(", {} behind the first", most - worker.finished) : "");
+    text +=
+        fmt::format("  worker {} ({} pid {}) {}; it has finished command {}{}\n", id, worker.host, worker.pid, what,
+                    worker.finished, worker.finished < most ? fmt::format(", {} behind the first", most - worker.finished) : "");
   }
   return text;
 }
@@ -111,10 +117,12 @@ std::string collectives(const Session& s) {
     if (joined.agreed) continue;
     std::set<int32_t> missing;
     for (int32_t w : members(s, communicator))
-      if (auto it = s.by_worker.find(w); !joined.workers.contains(w) && it != s.by_worker.end() && was_in(it->second, command)) missing.insert(w);
+      if (auto it = s.by_worker.find(w); !joined.workers.contains(w) && it != s.by_worker.end() && was_in(it->second, command))
+        missing.insert(w);
     if (joined.by_operands.size() < 2 && missing.empty()) continue;
     if (++shown > kMostLines) continue;
-    text += fmt::format("  collective #{} of command {} {}:", index, command, joined.by_operands.size() < 2 ? "lacks members" : "does not fit together");
+    text += fmt::format("  collective #{} of command {} {}:", index, command,
+                        joined.by_operands.size() < 2 ? "lacks members" : "does not fit together");
     for (const auto& [what, workers] : joined.by_operands) text += fmt::format(" {}: {};", list(workers), what);
     if (!missing.empty()) text += fmt::format(" {} not there;", list(missing));
     text.back() = '\n';
@@ -126,7 +134,8 @@ std::string collectives(const Session& s) {
 }  // namespace
 
 std::string report(const Session& s) {
-  std::string text = fmt::format("session {} of job {}: {} workers, written on {}\n", s.number, s.job, s.workers, fmt::join(s.reasons, ", "));
+  std::string text =
+      fmt::format("session {} of job {}: {} workers, written on {}\n", s.number, s.job, s.workers, fmt::join(s.reasons, ", "));
   std::set<int32_t> silent;
   for (int32_t w = 0; w < s.workers; ++w)
     if (!s.by_worker.contains(w)) silent.insert(w);

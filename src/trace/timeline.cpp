@@ -23,13 +23,23 @@ std::string timeline(const std::vector<Session>& sessions) {
   for (const Session& s : sessions) {
     for (const auto& [id, worker] : s.by_worker) {
       const int64_t process = base + id;
-      events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", process},
+      events.push_back({{"ph", "M"},
+                        {"name", "process_name"},
+                        {"pid", process},
                         {"args", {{"name", fmt::format("worker {} ({} pid {})", id, worker.host, worker.pid)}}}});
       for (int thread : {0, 1})
-        events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", thread},
+        events.push_back({{"ph", "M"},
+                          {"name", "thread_name"},
+                          {"pid", process},
+                          {"tid", thread},
                           {"args", {{"name", thread == 0 ? "commands" : "collectives"}}}});
       auto slice = [&](const std::string& name, const Event& e, int64_t from, int64_t to, int thread) {
-        events.push_back({{"ph", "X"}, {"name", name}, {"pid", process}, {"tid", thread}, {"ts", us(start, from)}, {"dur", us(from, to)},
+        events.push_back({{"ph", "X"},
+                          {"name", name},
+                          {"pid", process},
+                          {"tid", thread},
+                          {"ts", us(start, from)},
+                          {"dur", us(from, to)},
                           {"args", {{"command", e.command}, {"state", e.state}}}});
       };
       for (const auto& [number, e] : worker.events) {
@@ -46,7 +56,8 @@ std::string timeline(const std::vector<Session>& sessions) {
     }
     base += s.workers;
   }
-  return OrderedJson{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ns"}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return OrderedJson{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ns"}}.dump(-1, ' ', false,
+                                                                                         OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace tutti::trace

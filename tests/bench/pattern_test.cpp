@@ -61,7 +61,8 @@ TEST(Report, reads_sizes) {
   EXPECT_EQ(parse_size("8"), 8);
   EXPECT_EQ(parse_size("1.5K"), 1536);
   EXPECT_EQ(parse_size("64M"), int64_t{64} << 20);
-  for (const char* text : {"", "M", "nan", "inf", "-1", "8X", "8 M", "1e300G"}) EXPECT_THROW(parse_size(text), UsageError) << text;
+  for (const char* text : {"", "M", "nan", "inf", "-1", "8X", "8 M", "1e300G"})
+    EXPECT_THROW(parse_size(text), UsageError) << text;
 }
 
 }  // namespace

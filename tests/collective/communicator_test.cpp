@@ -44,7 +44,10 @@ void store(const Tensor& t, int64_t i, double v) {
 
 double load(const Tensor& t, int64_t i) {
   const char* at = static_cast<const char*>(t.data()) + i * t.dtype().size_bytes();
-  auto get = [&](auto x) { std::memcpy(&x, at, sizeof x); return x; };
+  auto get = [&](auto x) {
+    std::memcpy(&x, at, sizeof x);
+    return x;
+  };
   const DType d = t.dtype();
   if (d == kFloat16) return widen(get(Half{}));
   if (d == kBFloat16) return widen(get(BFloat{}));
@@ -66,7 +69,8 @@ Tensor periodic(int64_t n, DType dtype, int64_t period, F value) {
   const int64_t item = dtype.size_bytes();
   for (int64_t i = 0; i < std::min(n, period); ++i) store(t, i, value(i));
   auto* at = static_cast<char*>(t.data());
-  for (int64_t have = period; have < n; have *= 2) std::memcpy(at + have * item, at, static_cast<size_t>(std::min(have, n - have) * item));
+  for (int64_t have = period; have < n; have *= 2)
+    std::memcpy(at + have * item, at, static_cast<size_t>(std::min(have, n - have) * item));
   return t;
 }
 
@@ -94,8 +98,8 @@ double reduced(DType dtype, ReduceOp op, int size, int64_t i) {
   return dtype.code == dl::kInt || dtype.code == dl::kUInt ? std::trunc(acc) : acc;
 }
 
-const DType kReducible[] = {kInt8, kInt16, kInt32, kInt64, kUInt8, kUInt16, kUInt32, kUInt64, kFloat16, kBFloat16,
-                            kFloat32, kFloat64, kBool, kComplex64, kComplex128};
+const DType kReducible[] = {kInt8,    kInt16,    kInt32,   kInt64,   kUInt8, kUInt16,    kUInt32,    kUInt64,
+                            kFloat16, kBFloat16, kFloat32, kFloat64, kBool,  kComplex64, kComplex128};
 const ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg};
 // empty, one, odd, around the staging memory (256 KiB), several rounds of it
 const int64_t kSizes[] = {0, 1, 7, 65535, 65537, 200001};
@@ -110,8 +114,8 @@ void check_reductions(const Comm& comm, DType dtype, int64_t n) {
       for (int64_t i = 0; i < got.element_count(); i += std::max<int64_t>(1, got.element_count() / 997)) {
         const double want = wanted[(first + i) % 3], have = load(got, i);
         if (!(std::abs(want - have) <= tolerance * std::abs(want)))
-          expect(false, std::string(what) + " " + to_string(op) + " " + to_string(dtype) + " n=" + std::to_string(n) + " i=" +
-                            std::to_string(i) + " want " + std::to_string(want) + " have " + std::to_string(have));
+          expect(false, std::string(what) + " " + to_string(op) + " " + to_string(dtype) + " n=" + std::to_string(n) +
+                            " i=" + std::to_string(i) + " want " + std::to_string(want) + " have " + std::to_string(have));
       }
     };
     const Tensor src = filled(comm.rank(), n, dtype);
@@ -132,24 +136,21 @@ void check_not_numbers(const Comm& comm, DType dtype, int64_t n) {
     double own, others, min, max;
   };
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
-  const Row rows[] = {{kNan, 1, kNan, kNan},     {1, kNan, kNan, kNan},      {-kNan, -0.0, kNan, kNan},
-                      {-kNan, kNan, kNan, kNan}, {kNan, -kInf, kNan, kNan},  {-0.0, 0.0, -0.0, 0.0},
-                      {0.0, -0.0, -0.0, 0.0},    {-0.0, -0.0, -0.0, -0.0},   {kInf, -0.0, -0.0, kInf},
-                      {-kInf, kInf, -kInf, kInf}, {-1, 0.0, -1, 0.0}};
+  const Row rows[] = {{kNan, 1, kNan, kNan},     {1, kNan, kNan, kNan},      {-kNan, -0.0, kNan, kNan}, {-kNan, kNan, kNan, kNan},
+                      {kNan, -kInf, kNan, kNan}, {-0.0, 0.0, -0.0, 0.0},     {0.0, -0.0, -0.0, 0.0},    {-0.0, -0.0, -0.0, -0.0},
+                      {kInf, -0.0, -0.0, kInf},  {-kInf, kInf, -kInf, kInf}, {-1, 0.0, -1, 0.0}};
   constexpr int64_t kRows = std::size(rows);
   const int64_t size = comm.size();
   if (size == 1) return;
   const auto row_of = [&](int64_t i) -> const Row& { return rows[i % kRows]; };
   const auto mine = [&](int64_t count) {
-    return periodic(count, dtype, kRows * size, [&](int64_t i) {
-      return i / kRows % size == comm.rank() ? row_of(i).own : row_of(i).others;
-    });
+    return periodic(count, dtype, kRows * size,
+                    [&](int64_t i) { return i / kRows % size == comm.rank() ? row_of(i).own : row_of(i).others; });
   };
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
     const auto check = [&](const Tensor& got, int64_t first, const char* what) {
-      const Tensor want = periodic(n, dtype, kRows, [&](int64_t i) {
-        return op == ReduceOp::kMin ? row_of(first + i).min : row_of(first + i).max;
-      });
+      const Tensor want = periodic(
+          n, dtype, kRows, [&](int64_t i) { return op == ReduceOp::kMin ? row_of(first + i).min : row_of(first + i).max; });
       const auto* have_bytes = static_cast<const char*>(got.data());
       const auto* want_bytes = static_cast<const char*>(want.data());
       const int64_t at = std::mismatch(have_bytes, have_bytes + got.size_bytes(), want_bytes).first - have_bytes;
@@ -204,7 +205,8 @@ void check_moves(const Comm& comm, DType dtype, int64_t n) {
     const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
     Tensor part = Tensor::empty({counts[static_cast<size_t>(rank)]}, dtype);
-    comm.scatter(rank == root ? filled(root, total, dtype) : Tensor(), part, root, rank == root ? counts : std::vector<int64_t>{});
+    comm.scatter(rank == root ? filled(root, total, dtype) : Tensor(), part, root,
+                 rank == root ? counts : std::vector<int64_t>{});
     same(part, 0, filled(root, part.element_count(), dtype, before), "uneven scatter");
     Tensor whole = rank == root ? Tensor::empty({total}, dtype) : Tensor();
     comm.gather(filled(rank, part.element_count(), dtype), whole, root, rank == root ? counts : std::vector<int64_t>{});
@@ -234,12 +236,10 @@ Comm comm_named(const std::string& name) {
 }
 
 const bool registered = [] {
-  register_global_func("comm.reductions", [](const std::string& which, DType dtype, int64_t n) {
-    check_reductions(comm_named(which), dtype, n);
-  });
-  register_global_func("comm.moves", [](const std::string& which, DType dtype, int64_t n) {
-    check_moves(comm_named(which), dtype, n);
-  });
+  register_global_func("comm.reductions",
+                       [](const std::string& which, DType dtype, int64_t n) { check_reductions(comm_named(which), dtype, n); });
+  register_global_func("comm.moves",
+                       [](const std::string& which, DType dtype, int64_t n) { check_moves(comm_named(which), dtype, n); });
   register_global_func("comm.pairs", [](const std::string& which, int64_t n) { check_pairs(comm_named(which), n); });
   register_global_func("comm.split", [] {
     for (int i = 0; i < 200; ++i) {  // more than a worker has slots
@@ -275,7 +275,8 @@ const bool registered = [] {
     world.allreduce(all, sum, ReduceOp::kAvg);
     world.reduce_scatter(all, part, ReduceOp::kAvg);
     for (int64_t i = 0; i < 3; ++i)
-      expect(load(sum, i) == load(all, i) && load(part, i) == load(all, i), "average of equal halves: " + std::to_string(load(sum, i)));
+      expect(load(sum, i) == load(all, i) && load(part, i) == load(all, i),
+             "average of equal halves: " + std::to_string(load(sum, i)));
     world.allreduce(all, all, ReduceOp::kAvg);  // in place
     expect(load(all, 0) == load(sum, 0), "average in place");
   });
@@ -309,7 +310,8 @@ const bool registered = [] {
     if (what == "strided") world.allreduce(big.view({4}, {2}, 0), a);
     if (what == "overlap") world.allreduce(big.slice(0, 4), big.slice(2, 6));
     if (what == "bool sum") world.allreduce(Tensor::full<bool>({4}, true), Tensor::full<bool>({4}, true));
-    if (what == "fp8") world.allreduce(Tensor::empty({4}, parse_dtype("float8_e4m3fn")), Tensor::empty({4}, parse_dtype("float8_e4m3fn")));
+    if (what == "fp8")
+      world.allreduce(Tensor::empty({4}, parse_dtype("float8_e4m3fn")), Tensor::empty({4}, parse_dtype("float8_e4m3fn")));
     if (what == "root") world.broadcast(a, b, world.size());
     if (what == "self send") world.send(a, world.rank());
     if (what == "color") world.split(-1);
@@ -323,7 +325,8 @@ class Communicator : public testing::Test {
  protected:
   std::vector<std::string> ccls() const {
     const char* nodes = std::getenv("TUTTI_TEST_ONE_NODE");
-    return kind() == "mpi" && nodes && nodes[0] == '0' ? std::vector<std::string>{"mpi", "auto"} : std::vector<std::string>{"mpi", "local"};
+    return kind() == "mpi" && nodes && nodes[0] == '0' ? std::vector<std::string>{"mpi", "auto"}
+                                                       : std::vector<std::string>{"mpi", "local"};
   }
   void on_all(const char* function, const std::vector<std::vector<Value>>& calls) {
     for (int groups : group_counts())
@@ -363,20 +366,24 @@ TEST_F(Communicator, moves_every_dtype) {
   on_all("comm.moves", calls);
 }
 
-TEST_F(Communicator, sends_between_pairs) {
-  on_all("comm.pairs", {{"world", 1}, {"world", 70000}, {"group", 5}, {"sub", 5}});
-}
+TEST_F(Communicator, sends_between_pairs) { on_all("comm.pairs", {{"world", 1}, {"world", 70000}, {"group", 5}, {"sub", 5}}); }
 
 TEST_F(Communicator, splits_again_and_again) { on_all("comm.split", {{}}); }
 TEST_F(Communicator, splits_with_other_members) { on_all("comm.split_otherwise", {{}}); }
 
 TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
-  const std::pair<const char*, const char*> rows[] = {
-      {"empty", "holds no tensor"}, {"count", "equal counts"},     {"dtype", "src is float32, dst is int32"},
-      {"strided", "strided"},       {"overlap", "overlap in part"}, {"bool sum", "bool has no sum"},
-      {"fp8", "has no sum"},        {"root", "root"},               {"self send", "expected another member"},
-      {"color", "negative"},        {"counts", "add up to"},
-      {"own part", "in the root's own part, which has 4"}};
+  const std::pair<const char*, const char*> rows[] = {{"empty", "holds no tensor"},
+                                                      {"count", "equal counts"},
+                                                      {"dtype", "src is float32, dst is int32"},
+                                                      {"strided", "strided"},
+                                                      {"overlap", "overlap in part"},
+                                                      {"bool sum", "bool has no sum"},
+                                                      {"fp8", "has no sum"},
+                                                      {"root", "root"},
+                                                      {"self send", "expected another member"},
+                                                      {"color", "negative"},
+                                                      {"counts", "add up to"},
+                                                      {"own part", "in the root's own part, which has 4"}};
   Session s = make_session();
   auto refuse = s.get_global_func("comm.refuse"), moves = s.get_global_func("comm.moves");
   for (const auto& [what, text] : rows) {

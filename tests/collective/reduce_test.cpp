@@ -29,7 +29,8 @@ float nearest_half(float v) {
     const uint32_t exponent = bits >> 10, mantissa = bits & 0x3ff;
     const double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, static_cast<int>(exponent) - 25);
     const double distance = std::abs(value - std::abs(static_cast<double>(v)));
-    if (distance < best || (distance == best && bits % 2 == 0 && !best_even)) best = distance, best_value = value, best_even = bits % 2 == 0;
+    if (distance < best || (distance == best && bits % 2 == 0 && !best_even))
+      best = distance, best_value = value, best_even = bits % 2 == 0;
   }
   if (std::abs(v) >= 65520.0f) best_value = INFINITY;
   return static_cast<float>(std::copysign(best_value, v));
@@ -49,7 +50,8 @@ TEST(Float16, every_value_widens_and_narrows_to_itself) {
 }
 
 TEST(Float16, rounds_to_nearest_even) {
-  for (float v : {1.0f, 1.00048828125f, 1.00146484375f, 65504.0f, 65519.9f, 65520.0f, 1e-8f, 5.96e-8f, 2.98e-8f, 6.1e-5f, 6.09e-5f, -3.14159f, 1e9f, 0.1f})
+  for (float v : {1.0f, 1.00048828125f, 1.00146484375f, 65504.0f, 65519.9f, 65520.0f, 1e-8f, 5.96e-8f, 2.98e-8f, 6.1e-5f,
+                  6.09e-5f, -3.14159f, 1e9f, 0.1f})
     EXPECT_EQ(widen(narrow_half(v)), nearest_half(v)) << v;
   EXPECT_EQ(narrow_bfloat(1.00390625f).bits, 0x3f80);  // a tie goes to even
   EXPECT_EQ(narrow_bfloat(1.01171875f).bits, 0x3f82);
@@ -138,8 +140,11 @@ void check_vectors(DType dtype) {
           for (auto& source : sources)
             for (T& v : source) {
               const int small = static_cast<int>(random() % 5) + 1;
-              if constexpr (std::is_same_v<T, Half>) v = random() % 50 ? narrow_half(static_cast<float>(small) / 3) : Half{static_cast<uint16_t>(random() % 0x7c00)};
-              else if constexpr (std::is_same_v<T, BFloat>) v = random() % 50 ? narrow_bfloat(static_cast<float>(small) / 3) : BFloat{static_cast<uint16_t>(random() % 0x7f80)};
+              if constexpr (std::is_same_v<T, Half>)
+                v = random() % 50 ? narrow_half(static_cast<float>(small) / 3) : Half{static_cast<uint16_t>(random() % 0x7c00)};
+              else if constexpr (std::is_same_v<T, BFloat>)
+                v = random() % 50 ? narrow_bfloat(static_cast<float>(small) / 3)
+                                  : BFloat{static_cast<uint16_t>(random() % 0x7f80)};
               else v = static_cast<T>(std::is_floating_point_v<T> ? static_cast<T>(small) / 3 : static_cast<T>(small));
             }
           std::vector<T> want(n), dst(n + 16), other(n);
@@ -149,7 +154,8 @@ void check_vectors(DType dtype) {
           T* to = in_place ? sources.back().data() : dst.data() + n % 3;
           char* const dsts[] = {reinterpret_cast<char*>(to), reinterpret_cast<char*>(other.data())};
           tutti::reduce(op, dtype, from, dsts, static_cast<int64_t>(n));
-          ASSERT_EQ(std::memcmp(to, want.data(), n * sizeof(T)), 0) << to_string(dtype) << to_string(op) << n << " " << num_sources;
+          ASSERT_EQ(std::memcmp(to, want.data(), n * sizeof(T)), 0)
+              << to_string(dtype) << to_string(op) << n << " " << num_sources;
           ASSERT_EQ(std::memcmp(other.data(), want.data(), n * sizeof(T)), 0);
         }
 }
@@ -183,7 +189,8 @@ void check_every_pattern(DType dtype) {
       std::vector<std::vector<T>> dsts(num_dsts, std::vector<T>(n));
       std::vector<char*> to;
       for (auto& dst : dsts) to.push_back(reinterpret_cast<char*>(dst.data()));
-      const char* const from[] = {reinterpret_cast<const char*>(sources[0].data()), reinterpret_cast<const char*>(sources[1].data())};
+      const char* const from[] = {reinterpret_cast<const char*>(sources[0].data()),
+                                  reinterpret_cast<const char*>(sources[1].data())};
       reduce(op, dtype, from, to, n);
       for (const auto& dst : dsts)
         for (size_t i = 0; i < n; ++i) {

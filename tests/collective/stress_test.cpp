@@ -1,6 +1,6 @@
 // Random collectives on random parts of the workers: sizes around the limits (small messages, arenas, staging memory), dtypes,
-// operations, memory of tutti's and foreign, in place and not, with offsets; in between the controller's own collectives on registers
-// that it drops. Every element of every dst is checked. TUTTI_TEST_SECONDS: how long; TUTTI_TEST_SEED.
+// operations, memory of tutti's and foreign, in place and not, with offsets; in between the controller's own collectives on
+// registers that it drops. Every element of every dst is checked. TUTTI_TEST_SECONDS: how long; TUTTI_TEST_SEED.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -29,7 +29,9 @@ int64_t any_count(Random& random) {
 }
 
 /// Small whole numbers, exact in every dtype also when eight of them are added.
-int64_t element(int rank, int64_t i, uint64_t salt) { return 1 + static_cast<int64_t>((static_cast<uint64_t>(rank) * 5 + static_cast<uint64_t>(i) * 3 + salt) % 7); }
+int64_t element(int rank, int64_t i, uint64_t salt) {
+  return 1 + static_cast<int64_t>((static_cast<uint64_t>(rank) * 5 + static_cast<uint64_t>(i) * 3 + salt) % 7);
+}
 
 template <class T>
 class Round {
@@ -78,7 +80,8 @@ class Round {
         if (!is_root) return;
         int64_t first = 0;
         for (int r = 0; r < size; first += counts[static_cast<size_t>(r++)])
-          check(dst.slice(first, first + counts[static_cast<size_t>(r)]), "gather", [&](int64_t i) { return element(r, i, salt_); });
+          check(dst.slice(first, first + counts[static_cast<size_t>(r)]), "gather",
+                [&](int64_t i) { return element(r, i, salt_); });
         return;
       }
       case 6: {
@@ -129,7 +132,8 @@ class Round {
   Parts parts(int64_t n) {
     std::vector<int64_t> counts;
     const bool even = below(all_, 2) == 0;
-    for (int r = 0; r < comm_.size(); ++r) counts.push_back(even ? n : static_cast<int64_t>(below(all_, static_cast<uint64_t>(n + 1))));
+    for (int r = 0; r < comm_.size(); ++r)
+      counts.push_back(even ? n : static_cast<int64_t>(below(all_, static_cast<uint64_t>(n + 1))));
     const bool lists = below(mine_, 2) == 0;
     return {counts, even && !lists ? std::vector<int64_t>{} : counts};
   }
@@ -148,8 +152,9 @@ class Round {
     const auto values = t.values<T>();
     for (size_t i = 0; i < values.size(); ++i)
       if (values[i] != static_cast<T>(want(static_cast<int64_t>(i))))
-        throw std::logic_error(std::string(what) + " of " + std::to_string(values.size()) + " " + to_string(t.dtype()) + ": element " + std::to_string(i) + " of rank " +
-                               std::to_string(comm_.rank()) + "/" + std::to_string(comm_.size()) + " is wrong");
+        throw std::logic_error(std::string(what) + " of " + std::to_string(values.size()) + " " + to_string(t.dtype()) +
+                               ": element " + std::to_string(i) + " of rank " + std::to_string(comm_.rank()) + "/" +
+                               std::to_string(comm_.size()) + " is wrong");
   }
 
   Random &all_, &mine_;
@@ -164,7 +169,9 @@ void rounds(uint64_t seed, int64_t times) {
     // what a part of the workers draws must not move the others'
     Random all(everyone());
     const auto part = below(all, 4);
-    const Comm split = part == 3 ? world.split(static_cast<int>((static_cast<uint64_t>(worker::id()) + below(all, 4)) % 2), -worker::id()) : world;
+    const Comm split =
+        part == 3 ? world.split(static_cast<int>((static_cast<uint64_t>(worker::id()) + below(all, 4)) % 2), -worker::id())
+                  : world;
     const Comm& comm = part == 2 ? group : split;
     if (part == 2) all = Random(all() + static_cast<uint64_t>(worker::group_id()));
     if (part == 3) all = Random(all() + static_cast<uint64_t>(comm.workers()[0]));
@@ -177,7 +184,8 @@ void rounds(uint64_t seed, int64_t times) {
   }
 }
 
-const bool registered = register_global_func("stress.rounds", [](int64_t seed, int64_t times) { rounds(static_cast<uint64_t>(seed), times); });
+const bool registered =
+    register_global_func("stress.rounds", [](int64_t seed, int64_t times) { rounds(static_cast<uint64_t>(seed), times); });
 
 int64_t number(const char* name, int64_t fallback) {
   const char* text = std::getenv(name);
@@ -198,7 +206,8 @@ TEST(Stress, no_wrong_byte) {
       s.allreduce(a, b, "sum", false);
       if (below(random, 2)) dropped = DRef();
       a = DRef();
-      const auto values = to_vector(b.debug_get_from_remote(static_cast<int>(below(random, static_cast<uint64_t>(s.num_workers())))));
+      const auto values =
+          to_vector(b.debug_get_from_remote(static_cast<int>(below(random, static_cast<uint64_t>(s.num_workers())))));
       ASSERT_EQ(values.size(), static_cast<size_t>(n));
       for (float v : values) ASSERT_EQ(v, 2.0f * static_cast<float>(s.num_workers()));
       ++commands;

@@ -16,7 +16,9 @@ using namespace tutti_test;
 /// A file that workers of any process wait for, and a test opens when it is time.
 class Gate {
  public:
-  Gate() : path_(testing::TempDir() + "tutti-gate-" + std::to_string(getpid()) + "-" + std::to_string(reinterpret_cast<uintptr_t>(this))) {}
+  Gate()
+      : path_(testing::TempDir() + "tutti-gate-" + std::to_string(getpid()) + "-" +
+              std::to_string(reinterpret_cast<uintptr_t>(this))) {}
   ~Gate() { std::remove(path_.c_str()); }
   const std::string& path() const { return path_; }
   void open() const { std::ofstream(path_).put('\n'); }
@@ -100,7 +102,8 @@ TEST(Acknowledgement, a_worker_that_skips_still_looks_up_functions_and_frees_reg
     EXPECT_TRUE(alive.expired());
   }
   EXPECT_EQ(echo(2).debug_get_from_remote(last), Value(2));  // the function was looked up meanwhile
-  EXPECT_NE(message_of<RemoteError>([&] { (void)skipped.debug_get_from_remote(last); }).find("skips from here"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { (void)skipped.debug_get_from_remote(last); }).find("skips from here"),
+            std::string::npos);
 }
 
 TEST(Acknowledgement, a_time_out_tells_what_has_failed_by_then) {
@@ -126,7 +129,10 @@ TEST(Acknowledgement, a_session_that_ends_after_a_consequence_waits_for_who_comp
     Session s = make_session_of_several();
     s.get_global_func("acknowledge.declines_and_computes")(1, gate.path());
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_worker(0); }), "");
-    opens = std::thread([&] { std::this_thread::sleep_for(std::chrono::milliseconds(3500)); gate.open(); });
+    opens = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+      gate.open();
+    });
   }
   opens.join();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");

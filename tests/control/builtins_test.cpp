@@ -30,10 +30,11 @@ const bool registered = [] {
     return Shape{CPU_COUNT(&mask), first};
   });
   // both ends belong to one command: each worker does its part
-  register_global_func("builtins_test.exchange", [](const Function& send, const Function& recv, const Tensor& t, int64_t from, int64_t to) {
-    if (worker::id() == from) send(List{t, to});
-    if (worker::id() == to) recv(List{t, from});
-  });
+  register_global_func("builtins_test.exchange",
+                       [](const Function& send, const Function& recv, const Tensor& t, int64_t from, int64_t to) {
+                         if (worker::id() == from) send(List{t, to});
+                         if (worker::id() == to) recv(List{t, from});
+                       });
   register_global_func("builtins_test.from_0", [](const Function& send, const Function& from_0, const Tensor& t) {
     if (worker::id() != 0) from_0(List{t});
     else
@@ -64,7 +65,8 @@ TEST(Builtins, are_known_before_the_first_session) {
 TEST(Builtins, who_a_worker_is) {
   Session s = make_session();
   const auto call = [&](const char* name) { return s.get_global_func(std::string("runtime.disco.") + name)(); };
-  DRef id = call("worker_id"), rank = call("worker_rank"), size = call("world_size"), device = call("device"), ccl = call("compiled_ccl");
+  DRef id = call("worker_id"), rank = call("worker_rank"), size = call("world_size"), device = call("device"),
+       ccl = call("compiled_ccl");
   for (int w = 0; w < workers(); ++w) {
     EXPECT_EQ(id.debug_get_from_remote(w), Value(Shape{w}));
     EXPECT_EQ(rank.debug_get_from_remote(w), Value(w));
@@ -99,7 +101,7 @@ TEST(Builtins, next_and_previous_group) {
     const int size = workers() / groups;
     DRef t = s.empty({3}, kFloat32);
     s.get_global_func("builtins_test.to_next_group")(s.get_global_func("runtime.disco.send_to_next_group"),
-                                                      s.get_global_func("runtime.disco.recv_from_prev_group"), t);
+                                                     s.get_global_func("runtime.disco.recv_from_prev_group"), t);
     for (int w = size; w < workers(); ++w) EXPECT_EQ(first_of(t, w), static_cast<float>(w - size)) << groups;
     s.get_global_func("runtime.disco.recv_from_prev_group")(t);  // the first group has no neighbour
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("no such neighbour"), std::string::npos);
@@ -133,7 +135,9 @@ TEST(Builtins, import_of_a_python_module_that_is_not_there) {
   Session s = make_session();
   s.import_python_module("no_such_module");
   const std::string said = message_of<RemoteError>([&] { s.sync_all(); });
-  EXPECT_TRUE(said.find("No module named 'no_such_module'") != std::string::npos || said.find("no Python in this process") != std::string::npos) << said;
+  EXPECT_TRUE(said.find("No module named 'no_such_module'") != std::string::npos ||
+              said.find("no Python in this process") != std::string::npos)
+      << said;
 }
 
 }  // namespace

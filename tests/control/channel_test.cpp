@@ -122,7 +122,7 @@ TEST_F(Channels, issuing_waits_for_nobody_until_a_ring_is_full) {
   std::vector<int64_t> many(100000);
   for (int64_t& id : many) id = 3;
   for (int i = 0; i < 20; ++i) send({.action = Action::kKillReg, .freed = many});  // 16 MB: more than any ring
-  EXPECT_GE(channel_->finished(), seq);  // so somebody had to read
+  EXPECT_GE(channel_->finished(), seq);                                            // so somebody had to read
   EXPECT_TRUE(finished(seq_));
 }
 

@@ -22,7 +22,8 @@ std::vector<Command> examples() {
     if (c.action == Action::kGetGlobalFunc) c.name = "a.b";
     if (c.action == Action::kCallPacked) c.func = 3, c.args = {1, "x", RegisterRef{0, 9}, List{2.0}};
     if (c.action == Action::kSyncWorker || c.action == Action::kDebugGetFromRemote) c.worker = 2;
-    if (c.action == Action::kDebugSetRegister) c.worker = 1, c.args = {Shape{1, 2}}, c.offers = {{.dtype = kFloat32, .shape = {100, 1000}, .place = {}}};
+    if (c.action == Action::kDebugSetRegister)
+      c.worker = 1, c.args = {Shape{1, 2}}, c.offers = {{.dtype = kFloat32, .shape = {100, 1000}, .place = {}}};
     all.push_back(c);
   }
   return all;

@@ -1,5 +1,5 @@
-// A member that can't take part fails the collective on the others when it leaves (kSlow allows for a busy machine), on every kind
-// of communicator; one that still computes does not.
+// A member that can't take part fails the collective on the others when it leaves (kSlow allows for a busy machine), on every
+// kind of communicator; one that still computes does not.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -136,6 +136,7 @@ TEST(Departure, is_known_before_its_error_is_in_words) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Departures, testing::Values("throw", "leave", "mismatch"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Ways, Departures, testing::Values("throw", "leave", "mismatch"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace

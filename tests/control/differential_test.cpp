@@ -106,10 +106,14 @@ class Program {
         if (tensors_.size() > 1) tensors_.erase(tensors_.begin() + pick(std::ssize(tensors_)));
         return;
       case 12: s_.get_global_func("diff.throw_on")(pick(1 << s_.num_workers()), "text " + std::to_string(pick(3))); return;
-      case 13: tensors_.push_back(s_.get_global_func("diff.two_collectives")(pick(1 << s_.num_workers()), pick(4), some(tensors_))); return;
+      case 13:
+        tensors_.push_back(s_.get_global_func("diff.two_collectives")(pick(1 << s_.num_workers()), pick(4), some(tensors_)));
+        return;
       case 14: ints_.push_back(s_.get_global_func("diff.add")(some(ints_), some(tensors_))); return;  // wrong type
       case 15: s_.barrier(in_group); return;
-      case 16: tensors_.push_back(s_.get_global_func("diff.ring")(pick(4) ? 0 : pick(1 << s_.num_workers()), some(tensors_))); return;
+      case 16:
+        tensors_.push_back(s_.get_global_func("diff.ring")(pick(4) ? 0 : pick(1 << s_.num_workers()), some(tensors_)));
+        return;
       case 17: {
         const int n = in_group ? s_.num_workers() / s_.num_groups() : s_.num_workers();
         DRef part = s_.empty({kElements / n}, kInt64);
@@ -199,7 +203,8 @@ int64_t number(const char* name, int64_t fallback) {
 }
 
 TEST(Differential, random_programs_behave_alike_on_every_kind) {
-  const auto first = static_cast<unsigned>(number("TUTTI_TEST_SEED", 1)), programs = static_cast<unsigned>(number("TUTTI_TEST_PROGRAMS", 60));
+  const auto first = static_cast<unsigned>(number("TUTTI_TEST_SEED", 1)),
+             programs = static_cast<unsigned>(number("TUTTI_TEST_PROGRAMS", 60));
   size_t failures_seen = 0, lost_seen = 0;
   for (unsigned seed = first; seed < first + programs; ++seed) {
     const auto choices = group_counts();

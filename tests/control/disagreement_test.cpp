@@ -69,11 +69,13 @@ const bool registered = [] {
   });
   register_global_func("disagree.uneven", [](const Shape& claimed) {
     Tensor part = Tensor::full<float>({2}, 1), whole = Tensor::full<float>({2 * worker::count()}, 0);
-    worker::world().gather(part, whole, 0, worker::id() == 0 ? std::vector<int64_t>(claimed.begin(), claimed.end()) : std::vector<int64_t>{});
+    worker::world().gather(part, whole, 0,
+                           worker::id() == 0 ? std::vector<int64_t>(claimed.begin(), claimed.end()) : std::vector<int64_t>{});
   });
   register_global_func("disagree.other_part", [](const std::string& op, int odd, int64_t count) {
     const Comm world = worker::world();
-    const Tensor part = Tensor::full<float>({worker::id() == odd ? count + 1 : count}, 1), whole = Tensor::full<float>({count * world.size()}, 0);
+    const Tensor part = Tensor::full<float>({worker::id() == odd ? count + 1 : count}, 1),
+                 whole = Tensor::full<float>({count * world.size()}, 0);
     if (op == "scatter") world.scatter(whole, part);
     else world.gather(part, whole);
   });
@@ -113,8 +115,10 @@ TEST(Disagreement, a_part_that_differs_from_the_others) {
       const int odd = workers() - 1;
       s.get_global_func("disagree.other_part")(op, odd, count);
       const std::string text = error_of_sync_all(s).what(), has = std::to_string(count + 1), listed = std::to_string(count);
-      EXPECT_NE(text.find(std::string(op) + " does not match: worker " + std::to_string(odd) + " has " + has + " elements, the root lists " + listed),
-                std::string::npos) << text;
+      EXPECT_NE(text.find(std::string(op) + " does not match: worker " + std::to_string(odd) + " has " + has +
+                          " elements, the root lists " + listed),
+                std::string::npos)
+          << text;
       expect_usable(s);
     }
 }

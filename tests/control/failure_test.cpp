@@ -217,7 +217,8 @@ TEST(Failure, unknown_functions_and_wrong_arguments) {
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("fail.echo"), std::string::npos);  // a near name
   auto two = s.get_global_func("fail.two_args");
   two(1, 2);
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("fail.two_args: argument 2: expected str, got int 2"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("fail.two_args: argument 2: expected str, got int 2"),
+            std::string::npos);
   two(1);
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("expected 2 arguments, got 1"), std::string::npos);
   s.get_global_func("fail.int_on")(workers() - 1);
@@ -236,8 +237,8 @@ void expect_lost(const DRef& ref, const char* what) {
 
 TEST(Failure, a_collective_that_never_began_leaves_nothing_to_read) {
   const int n = workers();
-  for (const char* name : {"allreduce", "allgather", "reduce_scatter", "all_to_all", "broadcast_from_worker0", "scatter_from_worker0",
-                           "gather_to_worker0"}) {
+  for (const char* name : {"allreduce", "allgather", "reduce_scatter", "all_to_all", "broadcast_from_worker0",
+                           "scatter_from_worker0", "gather_to_worker0"}) {
     for (bool everywhere : {true, false}) {
       Session s = make_session();
       DRef lost = s.get_global_func("fail.lose_on")(everywhere ? -1 : n - 1, n);  // a tensor, or a failure

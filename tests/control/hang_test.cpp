@@ -88,7 +88,8 @@ TEST(Hang, a_report_tells_who_computes_what) {
   const double since = seconds_after(report, "computes hang.computes in command 2 since ");
   EXPECT_TRUE(since >= 0 && since <= 1.3) << report;  // it began after the call, and takes 1.2 s
   const std::string later = time_out_of(s, 200ms);
-  EXPECT_GE(seconds_after(later, "computes hang.computes in command 2 since "), since + 0.1) << report << later;  // of 0.2 s, rounded
+  EXPECT_GE(seconds_after(later, "computes hang.computes in command 2 since "), since + 0.1)
+      << report << later;  // of 0.2 s, rounded
   if (workers() > 1) {
     EXPECT_TRUE(has(report, "idle, has done all; 3 of 3 commands done")) << report;
   }

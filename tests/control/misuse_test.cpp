@@ -36,8 +36,10 @@ const bool registered = [] {
 
 // what can't travel does not even compile
 enum Unscoped { kBlue };
-static_assert(!std::is_convertible_v<float*, Value> && !std::is_convertible_v<void*, Value> && !std::is_convertible_v<Unscoped, Value>);
-static_assert(std::is_convertible_v<bool, Value> && std::is_convertible_v<const char*, Value> && std::is_convertible_v<float, Value>);
+static_assert(!std::is_convertible_v<float*, Value> && !std::is_convertible_v<void*, Value> &&
+              !std::is_convertible_v<Unscoped, Value>);
+static_assert(std::is_convertible_v<bool, Value> && std::is_convertible_v<const char*, Value> &&
+              std::is_convertible_v<float, Value>);
 
 TEST(Misuse, is_a_usage_error_with_the_remedy) {
   Session s = make_session();
@@ -53,7 +55,8 @@ TEST(Misuse, is_a_usage_error_with_the_remedy) {
   EXPECT_NE(message_of<UsageError>([&] { echo(1, DRef()); }).find("argument 2: an empty DRef"), std::string::npos);
   EXPECT_NE(message_of<UsageError>([&] { echo(Tensor::empty({70000}, kUInt8)); }).find("argument 1"), std::string::npos);
   EXPECT_NE(message_of<UsageError>([&] { echo(1, 2, make_opaque(3)); }).find("argument 3"), std::string::npos);
-  EXPECT_NE(message_of<UsageError>([&] { s.allreduce(r, DRef()); }).find("allreduce: argument 4: an empty DRef"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([&] { s.allreduce(r, DRef()); }).find("allreduce: argument 4: an empty DRef"),
+            std::string::npos);
   EXPECT_THROW(s.allreduce(r, r, "median"), UsageError);
   EXPECT_THROW(worker::id(), UsageError);
   EXPECT_THROW(worker::world(), UsageError);
@@ -88,7 +91,8 @@ TEST(Misuse, a_worker_function_that_uses_a_session) {
   dref_for_workers = &ref;
   for (const char* name : {"misuse.sync_inside", "misuse.get_inside"}) {
     s.get_global_func(name)();
-    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("a worker function can't use a session (worker 0"), std::string::npos);
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("a worker function can't use a session (worker 0"),
+              std::string::npos);
   }
   session_for_workers = nullptr;
   dref_for_workers = nullptr;
@@ -99,8 +103,11 @@ TEST(Misuse, a_worker_function_that_makes_a_session) {
   Session s = make_session();
   for (const char* type : {"ThreadedSession", "ProcessSession", "Session::create"}) {
     s.get_global_func("misuse.make")(type);
-    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find(std::string(type) + ": a worker function can't make a session (worker "),
-              std::string::npos) << type;
+    EXPECT_NE(message_of<RemoteError>([&] {
+                s.sync_all();
+              }).find(std::string(type) + ": a worker function can't make a session (worker "),
+              std::string::npos)
+        << type;
   }
   s.sync_all();
 }
@@ -109,8 +116,13 @@ TEST(Misuse, a_foreign_destination_is_refused_before_anything_is_sent) {
   Session s = make_session();
   ThreadedSession other(1);
   const DRef foreign = other.empty({2}, kFloat32);
-  EXPECT_EQ(message_of<UsageError>([&] { s.broadcast(floats({1, 2}), foreign); }), "broadcast: dst: the DRef belongs to another session");
-  EXPECT_EQ(message_of<UsageError>([&] { s.scatter(floats(iota(2 * workers()), {workers(), 2}), foreign); }),
+  EXPECT_EQ(message_of<UsageError>([&] {
+              s.broadcast(floats({1, 2}), foreign);
+            }),
+            "broadcast: dst: the DRef belongs to another session");
+  EXPECT_EQ(message_of<UsageError>([&] {
+              s.scatter(floats(iota(2 * workers()), {workers(), 2}), foreign);
+            }),
             "scatter: dst: the DRef belongs to another session");
   s.sync_all();
 }

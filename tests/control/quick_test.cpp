@@ -29,13 +29,19 @@ void note() {
 
 const RegisterOptions kQuick{.function = {.quick = true}};
 const bool registered[] = {
-    register_global_func("quick.quick", [](int64_t x) { return note(), x + worker::id(); }, kQuick),
+    register_global_func(
+        "quick.quick", [](int64_t x) { return note(), x + worker::id(); }, kQuick),
     register_global_func("quick.slow", [](int64_t x) { return note(), x + worker::id(); }),
-    register_global_func("quick.tensor", [](int64_t n) { return Tensor::full<float>({n}, static_cast<float>(worker::id())); }, kQuick),
-    register_global_func("quick.throw", [](int64_t bytes) { throw std::runtime_error(std::string(static_cast<size_t>(bytes), 'x') + " told to"); }, kQuick),
-    register_global_func("quick.set_stream", [](int64_t x) { TVMFFIEnvSetStream(1, 0, reinterpret_cast<void*>(x), nullptr); }, kQuick),
+    register_global_func(
+        "quick.tensor", [](int64_t n) { return Tensor::full<float>({n}, static_cast<float>(worker::id())); }, kQuick),
+    register_global_func(
+        "quick.throw", [](int64_t bytes) { throw std::runtime_error(std::string(static_cast<size_t>(bytes), 'x') + " told to"); },
+        kQuick),
+    register_global_func(
+        "quick.set_stream", [](int64_t x) { TVMFFIEnvSetStream(1, 0, reinterpret_cast<void*>(x), nullptr); }, kQuick),
     register_global_func("quick.stream", [] { return reinterpret_cast<int64_t>(stream()); }),
-    register_global_func("quick.communicate", [] { worker::world().barrier(); }, kQuick),
+    register_global_func(
+        "quick.communicate", [] { worker::world().barrier(); }, kQuick),
     register_global_func("quick.tracked", [] { return std::make_shared<Tracked>(); }),
 };
 
@@ -67,7 +73,8 @@ TEST(Quick, it_runs_without_the_controller_too) {
     std::this_thread::sleep_for(quiet);
     const int before = runs;
     for (int i = 0; i < 10; ++i) quick(i);
-    for (const auto end = std::chrono::steady_clock::now() + 10s; runs < before + 10 && std::chrono::steady_clock::now() < end;) {  // no call
+    for (const auto end = std::chrono::steady_clock::now() + 10s;
+         runs < before + 10 && std::chrono::steady_clock::now() < end;) {  // no call
     }
     EXPECT_EQ(runs, before + 10);
     EXPECT_NE(ran_on.load(), std::this_thread::get_id());

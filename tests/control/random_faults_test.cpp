@@ -52,10 +52,12 @@ TEST(RandomFaults, each_is_told_with_the_right_worker_and_function) {
   Session s = make_session();
   std::mt19937 random(20261121);
   auto upto = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const char* names[] = {"random.throw", "random.throw", "random.throw_int", "random.own_error", "random.mismatch", "random.skip", "random.arguments", "random.nothing"};
+  const char* names[] = {"random.throw",    "random.throw", "random.throw_int", "random.own_error",
+                         "random.mismatch", "random.skip",  "random.arguments", "random.nothing"};
   for (int i = 0; i < count(); ++i) {
     const std::string name = names[upto(8)];
-    const bool is_collective = name == "random.mismatch" || name == "random.skip", everyone = name == "random.arguments" || name == "random.nothing";
+    const bool is_collective = name == "random.mismatch" || name == "random.skip",
+               everyone = name == "random.arguments" || name == "random.nothing";
     if (is_collective && workers() == 1) continue;
     std::set<int> who;
     for (int w = 0; w < workers(); ++w)
@@ -82,7 +84,8 @@ TEST(RandomFaults, each_is_told_with_the_right_worker_and_function) {
         }
       std::set<int> told;
       for (const WorkerFailure& failure : failures) {
-        if (failure.function == "random.throw_int" && name != failure.function) continue;  // of a worker that went on: by another member's fault
+        if (failure.function == "random.throw_int" && name != failure.function)
+          continue;  // of a worker that went on: by another member's fault
         told.insert(failure.worker);
         EXPECT_EQ(failure.function, everyone && name == "random.nothing" ? "get_global_func" : name) << i << text;
       }
@@ -91,7 +94,8 @@ TEST(RandomFaults, each_is_told_with_the_right_worker_and_function) {
       } else {
         const std::string odd = "worker " + std::to_string(*who.begin());
         EXPECT_NE(text.find(name == "random.skip" ? odd + " left the command" : odd + ": allreduce sum of 20"), std::string::npos)
-            << i << ": " << name << "\n" << text;
+            << i << ": " << name << "\n"
+            << text;
       }
     }
     if (i % 10 == 0) {

@@ -20,7 +20,8 @@ TEST(Recorder, records_commands_and_their_collectives) {
   const Recorder reader(memory->bytes);
   EXPECT_TRUE(reader.read().empty());
   EXPECT_FALSE(reader.last(Record::What::kCommand));
-  const Signature signature{.op = CollectiveOp::kReduceScatter, .reduce = ReduceOp::kMax, .dtype = kBFloat16, .root = 3, .count = int64_t{1} << 40};
+  const Signature signature{
+      .op = CollectiveOp::kReduceScatter, .reduce = ReduceOp::kMax, .dtype = kBFloat16, .root = 3, .count = int64_t{1} << 40};
   writer.begin_command(7, Action::kCallPacked);
   writer.name_function(ShortName("a.function.with.a.name.of.more.than.31.characters"));
   writer.begin_collective({.comm = group_key(2), .seq = 7, .index = 5}, signature);
@@ -96,21 +97,39 @@ TEST(Recorder, ticks_are_time) {
 }
 
 TEST(WorkerState, travels) {
-  const WorkerState state{.worker = 3, .kind = WorkerState::Kind::kWaits, .host = "node7", .pid = 12, .finished = 4, .seq = 5,
-                          .doing = "barrier #0", .seconds = 1.5, .id = {1, 5, 0}, .members = {1, 3}};
+  const WorkerState state{.worker = 3,
+                          .kind = WorkerState::Kind::kWaits,
+                          .host = "node7",
+                          .pid = 12,
+                          .finished = 4,
+                          .seq = 5,
+                          .doing = "barrier #0",
+                          .seconds = 1.5,
+                          .id = {1, 5, 0},
+                          .members = {1, 3}};
   Writer out;
   encode(out, state);
   Reader in(out.bytes());
   const WorkerState back = decode_worker_state(in);
   EXPECT_EQ(back.members, state.members);
   EXPECT_EQ(hang_report({{back}}, 4, 9).substr(0, 40), "  worker 0: its node does not answer\n  w");
-  EXPECT_NE(hang_report({{back}}, 4, 9).find("worker 3 (node7 pid 12): waits in barrier #0 of command 5 since 1.5 s for worker 1; 4 of 9"), std::string::npos)
+  EXPECT_NE(hang_report({{back}}, 4, 9)
+                .find("worker 3 (node7 pid 12): waits in barrier #0 of command 5 since 1.5 s for worker 1; 4 of 9"),
+            std::string::npos)
       << hang_report({{back}}, 4, 9);
 }
 
 TEST(WorkerState, names_have_no_control_characters) {
-  const WorkerState state{.worker = 0, .kind = WorkerState::Kind::kComputes, .host = "h", .pid = 1, .finished = 0, .seq = 1,
-                          .doing = "f\x1b[2J", .seconds = 1, .id = {}, .members = {}};
+  const WorkerState state{.worker = 0,
+                          .kind = WorkerState::Kind::kComputes,
+                          .host = "h",
+                          .pid = 1,
+                          .finished = 0,
+                          .seq = 1,
+                          .doing = "f\x1b[2J",
+                          .seconds = 1,
+                          .id = {},
+                          .members = {}};
   const std::string text = hang_report({{state}}, 1, 1);
   EXPECT_NE(text.find(R"(computes f\x1b[2J in command 1)"), std::string::npos) << text;
 }

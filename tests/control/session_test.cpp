@@ -30,7 +30,8 @@ const bool registered = [] {
   register_global_func("test.identity_tensor", [](const Tensor& t) { return t; });
   register_global_func("test.add_one_tensor", [](const Tensor& t) {
     Tensor r = Tensor::like(t);
-    for (int64_t i = 0; i < t.element_count(); ++i) r.values<float>()[static_cast<size_t>(i)] = t.values<float>()[static_cast<size_t>(i)] + 1;
+    for (int64_t i = 0; i < t.element_count(); ++i)
+      r.values<float>()[static_cast<size_t>(i)] = t.values<float>()[static_cast<size_t>(i)] + 1;
     return r;
   });
   register_global_func("test.rank_tensor", [](const Shape& shape, double scale) {
@@ -45,9 +46,8 @@ const bool registered = [] {
     auto* held = opaque_cast<std::vector<int>>(v);
     return held ? std::accumulate(held->begin(), held->end(), 0) : -1;
   });
-  register_global_func("test.make_adder", [](int64_t n) {
-    return make_function("adder", [n, counted = Counted()](int64_t x) { return x + n; });
-  });
+  register_global_func("test.make_adder",
+                       [](int64_t n) { return make_function("adder", [n, counted = Counted()](int64_t x) { return x + n; }); });
   register_global_func("test.apply_twice", [](const Function& f, int64_t x) { return f(List{f(List{x})}); });
   struct Cache {
     std::vector<int64_t> kept;
@@ -56,7 +56,8 @@ const bool registered = [] {
     Cache(const Cache&) = delete;
   };
   register_global_func("test.cache", [] { return std::make_shared<Cache>(); });
-  register_global_func("test.cache_add", [](const std::shared_ptr<Cache>& cache, int64_t x) { cache->kept.push_back(x + worker::id()); });
+  register_global_func("test.cache_add",
+                       [](const std::shared_ptr<Cache>& cache, int64_t x) { cache->kept.push_back(x + worker::id()); });
   register_global_func("test.cache_sum", [](const std::shared_ptr<const Cache>& cache) {
     return std::accumulate(cache->kept.begin(), cache->kept.end(), int64_t{0});
   });
@@ -78,9 +79,19 @@ const bool registered = [] {
 TEST(Session, int_float_str_bytes_shape_dtype_device_lists_come_back_from_every_worker) {
   Session s = make_session();
   auto echo = s.get_global_func("test.echo");
-  const std::vector<Value> values = {
-      Value(), true, 41, -1.5, "text", std::string(100000, 'x'), Bytes{std::byte{0}, std::byte{255}}, Shape{1, 2, 3}, Shape{},
-      kBFloat16, cuda(3), List{1, "two", List{3.0, Value()}}, Tensor::from<int32_t>({1, 2, 3, 4}, {2, 2})};
+  const std::vector<Value> values = {Value(),
+                                     true,
+                                     41,
+                                     -1.5,
+                                     "text",
+                                     std::string(100000, 'x'),
+                                     Bytes{std::byte{0}, std::byte{255}},
+                                     Shape{1, 2, 3},
+                                     Shape{},
+                                     kBFloat16,
+                                     cuda(3),
+                                     List{1, "two", List{3.0, Value()}},
+                                     Tensor::from<int32_t>({1, 2, 3, 4}, {2, 2})};
   for (const Value& value : values) {
     DRef r = echo(value);
     for (int w = 0; w < workers(); ++w) EXPECT_EQ(r.debug_get_from_remote(w), value) << to_string(value) << " worker " << w;
@@ -135,7 +146,8 @@ TEST(Session, empty_on_first_workers_only) {
   for (int groups : group_counts()) {
     Session s = make_session(groups);
     const int group_size = workers() / groups;
-    DRef everywhere = s.empty({2}, kInt64), roots = s.empty({2}, kInt64, {}, true, true), zero = s.empty({2}, kInt64, {}, true, false);
+    DRef everywhere = s.empty({2}, kInt64), roots = s.empty({2}, kInt64, {}, true, true),
+         zero = s.empty({2}, kInt64, {}, true, false);
     for (int w = 0; w < workers(); ++w) {
       EXPECT_FALSE(everywhere.debug_get_from_remote(w).is_none());
       EXPECT_EQ(roots.debug_get_from_remote(w).is_none(), w % group_size != 0);
@@ -179,7 +191,8 @@ TEST(Session, allgather_and_all_to_all_and_reduce_scatter) {
     const int n = workers() / groups;
     DRef src = s.get_global_func("test.rank_tensor")(Shape{2}, 1.0), all = s.empty({n, 2}, kFloat32);
     s.allgather(src, all, true);
-    DRef parts = s.get_global_func("test.rank_tensor")(Shape{2 * n}, 1.0), swapped = s.empty({2 * n}, kFloat32), mine = s.empty({2}, kFloat32);
+    DRef parts = s.get_global_func("test.rank_tensor")(Shape{2 * n}, 1.0), swapped = s.empty({2 * n}, kFloat32),
+         mine = s.empty({2}, kFloat32);
     s.all_to_all(parts, swapped, true);
     s.reduce_scatter(parts, mine, "sum", true);
     for (int w = 0; w < workers(); ++w) {
@@ -217,7 +230,8 @@ TEST(Session, broadcast_from_worker0_in_group_takes_each_group_s_first) {
     const int n = workers() / groups;
     DRef src = s.get_global_func("test.rank_tensor")(Shape{4}, 1.0), dst = s.empty({4}, kFloat32);
     s.broadcast_from_worker0(src, dst);
-    for (int w = 0; w < workers(); ++w) EXPECT_EQ(to_vector(dst.debug_get_from_remote(w)), iota(4, static_cast<float>(w / n * n * 100)));
+    for (int w = 0; w < workers(); ++w)
+      EXPECT_EQ(to_vector(dst.debug_get_from_remote(w)), iota(4, static_cast<float>(w / n * n * 100)));
   }
 }
 
@@ -243,10 +257,12 @@ TEST(Session, what_is_broadcast_or_scattered_may_be_changed_on_return) {
         for (float& x : host.values<float>()) x = 7;
         for (int w = 0; w < n; ++w) {
           EXPECT_EQ(to_vector(everywhere.debug_get_from_remote(w)), iota(n * columns)) << columns << " worker " << w;
-          EXPECT_EQ(to_vector(into.debug_get_from_remote(w)), std::vector<float>(static_cast<size_t>(n * columns), 5)) << columns << " worker " << w;
+          EXPECT_EQ(to_vector(into.debug_get_from_remote(w)), std::vector<float>(static_cast<size_t>(n * columns), 5))
+              << columns << " worker " << w;
           const auto got = to_vector(part.debug_get_from_remote(w));
           for (int64_t i = 0; i < columns; i += 997)
-            ASSERT_EQ(got[static_cast<size_t>(i)], static_cast<float>(2 * (w * columns + i))) << columns << " worker " << w << " element " << i;
+            ASSERT_EQ(got[static_cast<size_t>(i)], static_cast<float>(2 * (w * columns + i)))
+                << columns << " worker " << w << " element " << i;
         }
       }
   }
@@ -290,7 +306,8 @@ TEST(Session, gather_to_worker0) {
       s.gather_to_worker0(src, dst, in_group);
       for (int root = 0; root < workers(); root += n) {
         std::vector<float> expected;
-        for (int w = root; w < root + n; ++w) expected.insert(expected.end(), {static_cast<float>(w * 100), static_cast<float>(w * 100 + 1)});
+        for (int w = root; w < root + n; ++w)
+          expected.insert(expected.end(), {static_cast<float>(w * 100), static_cast<float>(w * 100 + 1)});
         EXPECT_EQ(to_vector(dst.debug_get_from_remote(root)), expected);
       }
     }
@@ -398,7 +415,8 @@ Tensor pattern(int64_t size_bytes) {
 TEST(Session, tensors_of_every_size_go_to_a_worker_and_come_back) {
   Session s = make_session();
   const auto owner = std::make_shared<std::vector<uint8_t>>();
-  std::vector<int64_t> sizes{0, 1, 16 << 10, (32 << 10) - 1, 32 << 10, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 1 << 20, (4 << 20) + 1};
+  std::vector<int64_t> sizes{
+      0, 1, 16 << 10, (32 << 10) - 1, 32 << 10, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, 1 << 20, (4 << 20) + 1};
   if (workers() == 2 || workers() == 3) sizes.push_back(64 << 20);
   for (int64_t size : sizes)
     for (int w : std::set{0, workers() - 1}) {
@@ -422,7 +440,8 @@ TEST(Session, tensors_come_back_from_all_kinds_of_memory) {
     std::vector<float> even = iota(2 * n);
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) even[i] = even[2 * i];
     even.resize(static_cast<size_t>(n));
-    const Value expected = List{floats(iota(n)), "between", List{floats(iota(n)), floats(even), 7}, floats(iota(3)), floats(iota(n, 1))};
+    const Value expected =
+        List{floats(iota(n)), "between", List{floats(iota(n)), floats(even), 7}, floats(iota(3)), floats(iota(n, 1))};
     for (int w = 0; w < workers(); ++w) EXPECT_EQ(ramps.debug_get_from_remote(w), expected) << n << " elements, worker " << w;
   }
 }
@@ -467,7 +486,11 @@ TEST(Session, registers_are_reused) {
 TEST(Session, an_idle_session_frees_dropped_registers) {
   Session s = make_session();
   auto make = s.get_global_func("test.counted");
-  { DRef kept = make(); s.sync_all(); EXPECT_GE(alive.load(), 1); }
+  {
+    DRef kept = make();
+    s.sync_all();
+    EXPECT_GE(alive.load(), 1);
+  }
   for (int i = 0; i < 200 && alive > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(alive.load(), 0);
 }

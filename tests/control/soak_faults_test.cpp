@@ -1,5 +1,5 @@
-// Hours of work (TUTTI_TEST_SECONDS of it) in which TUTTI_FAULT strikes again and again: every failure is raised, what was not hit is
-// right, and nothing grows.
+// Hours of work (TUTTI_TEST_SECONDS of it) in which TUTTI_FAULT strikes again and again: every failure is raised, what was not
+// hit is right, and nothing grows.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,12 +12,14 @@ namespace {
 using namespace tutti;
 using namespace tutti_test;
 
-const bool registered = register_global_func("soak.work", [](int64_t n) {
-  const auto src = Tensor::full<float>({n}, 1), dst = Tensor::like(src);
-  worker::world().allreduce(src, dst);
-  worker::group().barrier();
-  return static_cast<int64_t>(dst.values<float>()[n - 1]);
-}) && register_global_func("soak.throws", [] { throw std::runtime_error("as the first"); });
+const bool registered = register_global_func("soak.work",
+                                             [](int64_t n) {
+                                               const auto src = Tensor::full<float>({n}, 1), dst = Tensor::like(src);
+                                               worker::world().allreduce(src, dst);
+                                               worker::group().barrier();
+                                               return static_cast<int64_t>(dst.values<float>()[n - 1]);
+                                             }) &&
+                        register_global_func("soak.throws", [] { throw std::runtime_error("as the first"); });
 
 TEST(SoakFaults, each_is_raised_and_nothing_grows) {
   ASSERT_TRUE(std::getenv("TUTTI_FAULT")) << "such as throw every=97; throw worker=1 every=89 in=collective";

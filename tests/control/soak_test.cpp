@@ -48,19 +48,24 @@ TEST(Soak, a_million_calls_with_dropped_results) {
   Session s = make_session();
   auto add = s.get_global_func("soak.add");
   const int n = scaled(1000000) / 10;
-  expect_steady(10, 10, [&] {
-    for (int i = 0; i < n; ++i) add(i, 1);
-    s.sync_all();
-  }, [&] { return usage_of(s); });
+  expect_steady(
+      10, 10,
+      [&] {
+        for (int i = 0; i < n; ++i) add(i, 1);
+        s.sync_all();
+      },
+      [&] { return usage_of(s); });
 }
 
 TEST(Soak, sessions_one_after_another) {
   const int n = scaled(kind() == "thread" ? 10000 : 200);
   const auto handles = mpi_handles();
-  expect_steady(n, 20, [] { use(make_session()); }, [] {
-    Session s = make_session();
-    return usage_of(s);
-  });
+  expect_steady(
+      n, 20, [] { use(make_session()); },
+      [] {
+        Session s = make_session();
+        return usage_of(s);
+      });
   EXPECT_EQ(mpi_handles(), handles);
 }
 

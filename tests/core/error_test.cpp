@@ -7,8 +7,15 @@ namespace {
 using namespace tutti;
 
 WorkerFailure failure(int worker, const std::string& message, uint64_t seq = 7) {
-  return {.worker = worker, .seq = seq, .host = "h", .pid = 1, .kind = "K", .message = message, .function = "f",
-          .issued_at = "a.cpp:3", .traceback = {}};
+  return {.worker = worker,
+          .seq = seq,
+          .host = "h",
+          .pid = 1,
+          .kind = "K",
+          .message = message,
+          .function = "f",
+          .issued_at = "a.cpp:3",
+          .traceback = {}};
 }
 
 TEST(RemoteError, folds_equal_failures_into_ranges) {

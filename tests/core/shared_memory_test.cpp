@@ -76,7 +76,8 @@ TEST(SharedRecord, readers_never_see_half_a_record) {
   EXPECT_TRUE(out.empty());
   std::atomic<bool> stop{false};
   std::thread writer([&] {
-    for (int i = 1; !stop; i = i % 200 + 1) record.write(std::vector<std::byte>(static_cast<size_t>(i), static_cast<std::byte>(i)));
+    for (int i = 1; !stop; i = i % 200 + 1)
+      record.write(std::vector<std::byte>(static_cast<size_t>(i), static_cast<std::byte>(i)));
   });
   for (int i = 0; i < 20000; ++i) {
     if (!record.read(out)) continue;

@@ -26,8 +26,19 @@ TEST(Value, converts_only_what_loses_nothing) {
 
 TEST(Value, copies_and_moves_between_all_kinds) {
   auto counted = std::make_shared<int>(7);
-  const std::vector<Value> values = {Value(), true, 3, 2.5, std::string(100, 'x'), Bytes(3), Shape{1, 2}, kBool, cpu(0), Tensor::from<int>({1, 2}),
-                                     List{1, "x"}, make_function("f", [] { return 1; }), counted};
+  const std::vector<Value> values = {Value(),
+                                     true,
+                                     3,
+                                     2.5,
+                                     std::string(100, 'x'),
+                                     Bytes(3),
+                                     Shape{1, 2},
+                                     kBool,
+                                     cpu(0),
+                                     Tensor::from<int>({1, 2}),
+                                     List{1, "x"},
+                                     make_function("f", [] { return 1; }),
+                                     counted};
   const long references = counted.use_count();
   for (const Value& from : values)
     for (const Value& to : values) {
@@ -54,8 +65,18 @@ TEST(Value, copies_and_moves_between_all_kinds) {
 }
 
 TEST(Value, round_trips_on_the_wire) {
-  const std::vector<Value> values = {Value(), false, INT64_MIN, 1e300, std::string("a\0b", 3), Bytes(3), Shape{-1, 2}, kBool, cuda(1),
-                                     List{List{}, List{1, "x"}}, Tensor::from<int64_t>({1, 2, 3}), Tensor::empty({0, 2}, kInt8)};
+  const std::vector<Value> values = {Value(),
+                                     false,
+                                     INT64_MIN,
+                                     1e300,
+                                     std::string("a\0b", 3),
+                                     Bytes(3),
+                                     Shape{-1, 2},
+                                     kBool,
+                                     cuda(1),
+                                     List{List{}, List{1, "x"}},
+                                     Tensor::from<int64_t>({1, 2, 3}),
+                                     Tensor::empty({0, 2}, kInt8)};
   for (const Value& value : values) {
     Writer out;
     encode(out, value);
@@ -80,7 +101,9 @@ TEST(Value, says_why_it_cannot_travel) {
 }
 
 TEST(Function, deduces_types_and_reports_the_first_wrong_argument) {
-  const Function f = make_function("my.f", [](int64_t a, double b, const std::string& c, const Tensor&) { return c + std::to_string(a + static_cast<int64_t>(b)); });
+  const Function f = make_function("my.f", [](int64_t a, double b, const std::string& c, const Tensor&) {
+    return c + std::to_string(a + static_cast<int64_t>(b));
+  });
   const Tensor t = Tensor::empty({1}, kInt8);
   EXPECT_EQ(f(List{1, 2, "x", t}), Value("x3"));
   EXPECT_EQ(message_of<UsageError>([&] { f(List{1, "no", 3, t}); }), "my.f: argument 2: expected float, got str 'no'");
@@ -109,7 +132,9 @@ TEST(Registry, names_are_unique_unless_overridden) {
 }
 
 TEST(Value, tensors_of_a_device_compare_without_being_read) {
-  const auto at = [](uintptr_t address) { return Value(Tensor::wrap(reinterpret_cast<void*>(address), {3}, kFloat32, {}, {}, cuda())); };
+  const auto at = [](uintptr_t address) {
+    return Value(Tensor::wrap(reinterpret_cast<void*>(address), {3}, kFloat32, {}, {}, cuda()));
+  };
   EXPECT_EQ(at(1 << 20), at(1 << 20));
   EXPECT_NE(at(1 << 20), at(1 << 21));
   EXPECT_NE(at(1 << 20), Value(Tensor::full<float>({3}, 0)));
@@ -136,7 +161,8 @@ TEST(Value, shared_pointers) {
     Value(std::make_shared<const std::string>("a")).as<std::shared_ptr<int>>();
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("expected std::shared_ptr<int>, got opaque object std::shared_ptr<std::"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("expected std::shared_ptr<int>, got opaque object std::shared_ptr<std::"),
+              std::string::npos)
         << error.what();
   }
 }

@@ -32,9 +32,27 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (decode_reply(encode(r)).worker != r.worker) std::abort();
       });
       break;
-    case 2: decode_once(bytes, [](auto b) { Reader in(b); Writer out; encode(out, decode_arrival(in)); }); break;
-    case 3: decode_once(bytes, [](auto b) { Reader in(b); Writer out; encode(out, decode_remote_verdict(in)); }); break;
-    default: decode_once(bytes, [](auto b) { Reader in(b); Writer out; encode(out, decode_layout(in)); }); break;
+    case 2:
+      decode_once(bytes, [](auto b) {
+        Reader in(b);
+        Writer out;
+        encode(out, decode_arrival(in));
+      });
+      break;
+    case 3:
+      decode_once(bytes, [](auto b) {
+        Reader in(b);
+        Writer out;
+        encode(out, decode_remote_verdict(in));
+      });
+      break;
+    default:
+      decode_once(bytes, [](auto b) {
+        Reader in(b);
+        Writer out;
+        encode(out, decode_layout(in));
+      });
+      break;
   }
   return 0;
 }

@@ -56,12 +56,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (size_t i = 0; i < 64; ++i) {
     uint64_t word = 0;
     std::memcpy(&word, memory + 8 * i, 8);
-    if ((pointers >> i & 1) || (word >= 4096 && word < uint64_t{1} << 48)) word = word % 16 == 15 ? reinterpret_cast<uint64_t>(no_deleter())
-                                  : word % 16 == 14 ? base + word % kPage / 8 * 8
-                                                    : base + word % (kPage + 64);
+    if ((pointers >> i & 1) || (word >= 4096 && word < uint64_t{1} << 48))
+      word = word % 16 == 15   ? reinterpret_cast<uint64_t>(no_deleter())
+             : word % 16 == 14 ? base + word % kPage / 8 * 8
+                               : base + word % (kPage + 64);
     std::memcpy(memory + 8 * i, &word, 8);
   }
-  const bool is_pointer = any.type_index >= kTVMFFIObject || (any.type_index >= kTVMFFIDLTensorPtr && any.type_index <= kTVMFFIObjectRValueRef);
+  const bool is_pointer =
+      any.type_index >= kTVMFFIObject || (any.type_index >= kTVMFFIDLTensorPtr && any.type_index <= kTVMFFIObjectRValueRef);
   if (is_pointer && any.v_uint64 >= 4096 && any.v_uint64 < uint64_t{1} << 48) any.v_uint64 = base + any.v_uint64 % 512 / 8 * 8;
   try {
     const tutti::Value value = tutti::ffi::view(any, "fuzz");

@@ -1,4 +1,5 @@
-// What ranks and launchers write: whatever a rank says comes back from its frames; no frame, label or end of a task is read past its text.
+// What ranks and launchers write: whatever a rank says comes back from its frames; no frame, label or end of a task is read past
+// its text.
 #include <cstdlib>
 #include <string>
 

@@ -4,15 +4,16 @@
 #include <cstdint>
 #include <string>
 
-#include "tutti/error.h"
 #include "../topology/machines.h"
 #include "topology/discover.h"
 #include "topology/launcher.h"
 #include "topology/plan.h"
+#include "tutti/error.h"
 
 using namespace tutti::topology;
 
-/// A machine's XML with some digits replaced: what is no XML at all gets nowhere. Attributes keep their names, as hwloc 2.9 crashes where it misses one.
+/// A machine's XML with some digits replaced: what is no XML at all gets nowhere. Attributes keep their names, as hwloc 2.9
+/// crashes where it misses one.
 static std::string damaged(const std::string& by) {
   static const auto machines = known_machines();
   if (by.empty()) return {};

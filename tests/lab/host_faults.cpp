@@ -14,20 +14,24 @@ namespace {
 using namespace tutti;
 
 const bool registered[] = {
-    register_global_func("host.throw", [](int on) {
-      if (worker::id() == on) throw std::runtime_error("told to throw");
-    }),
-    register_global_func("host.kill", [](int on) {
-      if (worker::id() == on) std::raise(SIGKILL);
-    }),
-    register_global_func("host.work", [] {
-      const auto src = Tensor::full<float>({1000}, 1), dst = Tensor::like(src);
-      worker::world().allreduce(src, dst);
-    }),
-    register_global_func("host.compute", [](int on) {
-      if (worker::id() == on) std::this_thread::sleep_for(std::chrono::hours(1));
-      worker::world().barrier();
-    }),
+    register_global_func("host.throw",
+                         [](int on) {
+                           if (worker::id() == on) throw std::runtime_error("told to throw");
+                         }),
+    register_global_func("host.kill",
+                         [](int on) {
+                           if (worker::id() == on) std::raise(SIGKILL);
+                         }),
+    register_global_func("host.work",
+                         [] {
+                           const auto src = Tensor::full<float>({1000}, 1), dst = Tensor::like(src);
+                           worker::world().allreduce(src, dst);
+                         }),
+    register_global_func("host.compute",
+                         [](int on) {
+                           if (worker::id() == on) std::this_thread::sleep_for(std::chrono::hours(1));
+                           worker::world().barrier();
+                         }),
 };
 
 int controller(int, char** argv) {

@@ -9,7 +9,8 @@ int main(int argc, char** argv) {
     const auto places = session.places();
     for (size_t w = 0; w < places.size(); ++w) {
       const tutti::Place& place = places[w];
-      std::printf("worker %zu %s %s %s:", w, place.is_bound ? "bound" : "left", place.gpu.empty() ? "-" : place.gpu.c_str(), place.gpu_pci.empty() ? "-" : place.gpu_pci.c_str());
+      std::printf("worker %zu %s %s %s:", w, place.is_bound ? "bound" : "left", place.gpu.empty() ? "-" : place.gpu.c_str(),
+                  place.gpu_pci.empty() ? "-" : place.gpu_pci.c_str());
       for (const int cpu : place.cpus) std::printf(" %d", cpu);
       for (const int numa : place.memory) std::printf(" memory %d", numa);
       std::printf(": %s\n", place.why.c_str());

@@ -37,7 +37,8 @@ void expect_pieces(const std::string& bytes, const std::vector<Piece>& expected)
 TEST(Frames, all_have_one_size) {
   EXPECT_EQ(framed(0, Stream::kOut, ""), "");
   for (const size_t size : {1, 400, 498}) EXPECT_EQ(framed(0, Stream::kOut, std::string(size, 'x')).size(), kFrameBytes) << size;
-  for (const size_t size : {499, 900, 996}) EXPECT_EQ(framed(0, Stream::kOut, std::string(size, 'x')).size(), 2 * kFrameBytes) << size;
+  for (const size_t size : {499, 900, 996})
+    EXPECT_EQ(framed(0, Stream::kOut, std::string(size, 'x')).size(), 2 * kFrameBytes) << size;
   EXPECT_EQ(kFramesAtOnce % kFrameBytes, 0U);
   EXPECT_LE(kFramesAtOnce, size_t{PIPE_BUF});
 }
@@ -64,10 +65,10 @@ TEST(Frames, text_that_looks_like_a_frame_or_a_tag_is_text) {
 TEST(Frames, the_launcher_s_words_come_between_them) {
   const std::string a = framed(0, Stream::kOut, "a\n"), b = framed(1, Stream::kErr, "b");
   expect_pieces("-----\n" + a + "\x1e\x1e 1\n" + b + "mpirun:\x1e", {{kLauncher, Stream::kErr, "-----\n"},
-                                                                   {0, Stream::kOut, "a\n"},
-                                                                   {kLauncher, Stream::kErr, "\x1e\x1e 1\n"},
-                                                                   {1, Stream::kErr, "b"},
-                                                                   {kLauncher, Stream::kErr, "mpirun:\x1e"}});
+                                                                     {0, Stream::kOut, "a\n"},
+                                                                     {kLauncher, Stream::kErr, "\x1e\x1e 1\n"},
+                                                                     {1, Stream::kErr, "b"},
+                                                                     {kLauncher, Stream::kErr, "mpirun:\x1e"}});
 }
 
 TEST(Frames, one_that_is_cut_off_counts_as_far_as_it_came) {
@@ -78,7 +79,8 @@ TEST(Frames, one_that_is_cut_off_counts_as_far_as_it_came) {
 TEST(Lines, pieces_of_speakers_become_whole_lines) {
   std::vector<std::pair<int, std::string>> lines;
   Lines sorted([&](int speaker, std::string_view line) { lines.emplace_back(speaker, line); });
-  for (const auto& [speaker, text] : {std::pair(1, "a1 "), {0, "b1 "}, {1, "a2\n\na"}, {0, "b2\n"}, {1, "3"}}) sorted.add(speaker, text);
+  for (const auto& [speaker, text] : {std::pair(1, "a1 "), {0, "b1 "}, {1, "a2\n\na"}, {0, "b2\n"}, {1, "3"}})
+    sorted.add(speaker, text);
   sorted.finish();
   sorted.finish();
   EXPECT_EQ(lines, (std::vector<std::pair<int, std::string>>{{1, "a1 a2"}, {1, ""}, {0, "b1 b2"}, {1, "a3"}}));
@@ -101,13 +103,15 @@ TEST(CodeOfAbort, mpirun_tells_it) {
   EXPECT_EQ(code_of_abort("with errorcode 7."), 7);
   EXPECT_EQ(code_of_abort("with errorcode -1."), 255);
   EXPECT_EQ(code_of_abort("  Errorcode: 7"), 7);  // Open MPI 5
-  for (const char* line : {"", "with errorcode ", "with errorcode x.", "with errorcode 7", "It ends with errorcode 7."}) EXPECT_EQ(code_of_abort(line), std::nullopt) << line;
+  for (const char* line : {"", "with errorcode ", "with errorcode x.", "with errorcode 7", "It ends with errorcode 7."})
+    EXPECT_EQ(code_of_abort(line), std::nullopt) << line;
 }
 
 TEST(CodeOfStart, slurm_tells_it) {
   EXPECT_EQ(code_of_start("slurmstepd-n1: error: execve(): /tmp/./nosuch: No such file or directory"), 127);
   EXPECT_EQ(code_of_start("slurmstepd: error: execve(): /etc/passwd: Permission denied"), 126);
-  for (const char* line : {"", "slurmstepd: error: x", "p: error: execve(): p: No such file or directory"}) EXPECT_EQ(code_of_start(line), std::nullopt) << line;
+  for (const char* line : {"", "slurmstepd: error: x", "p: error: execve(): p: No such file or directory"})
+    EXPECT_EQ(code_of_start(line), std::nullopt) << line;
 }
 
 TEST(EndOfTask, srun_tells_how_the_first_task_has_ended) {
@@ -115,7 +119,8 @@ TEST(EndOfTask, srun_tells_how_the_first_task_has_ended) {
   EXPECT_EQ(end_of_task("srun: error: n1: tasks 0-2: Exited with exit code 7"), 7);
   EXPECT_EQ(end_of_task("srun: error: n2: task 1: Killed"), 137);
   EXPECT_EQ(end_of_task("srun: error: n2: task 1: Segmentation fault (core dumped)"), 139);
-  for (const char* other : {"srun: error: Unable to create step", "srun: launch/slurm: task 1", "task 2: Exited with exit code 5", "srun: error: n1: task 1: Exited with exit code x", ""})
+  for (const char* other : {"srun: error: Unable to create step", "srun: launch/slurm: task 1", "task 2: Exited with exit code 5",
+                            "srun: error: n1: task 1: Exited with exit code x", ""})
     EXPECT_EQ(end_of_task(other), std::nullopt) << other;
 }
 
@@ -125,7 +130,8 @@ Command command(RunOptions options, const Site& site) {
   return make_command(options, site);
 }
 const Site kNode{.has_mpirun = true, .srun_mpi = {}};
-const Site kSlurm{.has_mpirun = true, .has_srun = true, .in_allocation = true, .srun_mpi = "MPI plugin types are...\n\tpmi2\n\tpmix_v4\n"};
+const Site kSlurm{
+    .has_mpirun = true, .has_srun = true, .in_allocation = true, .srun_mpi = "MPI plugin types are...\n\tpmi2\n\tpmix_v4\n"};
 
 TEST(RunCommand, options_of_Open_MPI_5) {
   Site five = kNode;
@@ -138,7 +144,9 @@ TEST(RunCommand, options_of_Open_MPI_5) {
 }
 
 TEST(RunCommand, srun_inside_an_allocation_else_mpirun) {
-  EXPECT_EQ(as_shell(command({}, kSlurm)), "SLURM_PMIX_FENCE=ring srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --quit-on-interrupt --label ./program 'an argument'");
+  EXPECT_EQ(
+      as_shell(command({}, kSlurm)),
+      "SLURM_PMIX_FENCE=ring srun --mpi=pmix -n 4 --kill-on-bad-exit=1 --quit-on-interrupt --label ./program 'an argument'");
   EXPECT_EQ(command({}, kNode).words[0], "mpirun");
   Site outside = kSlurm;
   outside.in_allocation = false;
@@ -154,7 +162,8 @@ TEST(RunCommand, a_step_inside_a_step_shares_its_resources) {
   in_step.in_step = true;
   EXPECT_NE(as_shell(command({}, in_step)).find("--quit-on-interrupt --overlap --label"), std::string::npos);
   EXPECT_NE(as_shell(command({.crowds = true}, kSlurm)).find("--overcommit --overlap"), std::string::npos);
-  EXPECT_NE(as_shell(command({.launcher = Launcher::kMpirun}, in_step)).find("SLURM_OVERLAP=1 mpirun"), std::string::npos) << "its daemons' step, too";
+  EXPECT_NE(as_shell(command({.launcher = Launcher::kMpirun}, in_step)).find("SLURM_OVERLAP=1 mpirun"), std::string::npos)
+      << "its daemons' step, too";
   EXPECT_NE(as_shell(command({.plain = true}, kNode)).find("tutti rank --frames --plain -- ./program"), std::string::npos);
 }
 
@@ -189,9 +198,12 @@ TEST(RunCommand, hosts_are_all_that_srun_takes) {
 }
 
 TEST(RunCommand, options_become_the_launchers) {
-  const std::string text = as_shell(command({.hosts = {"a", "b:4"}, .launcher_options = {"--bind-to", "none"}, .bind = "gpu", .raw = true, .valgrind = true}, kNode));
+  const std::string text = as_shell(command(
+      {.hosts = {"a", "b:4"}, .launcher_options = {"--bind-to", "none"}, .bind = "gpu", .raw = true, .valgrind = true}, kNode));
   EXPECT_NE(text.find("mpirun -n 4 --host a,b:4 --mca oob_tcp_keepalive_time 3"), std::string::npos) << text;
-  EXPECT_NE(text.find("--bind-to none tutti bind --bind gpu -- valgrind --quiet --error-exitcode=1 ./program 'an argument'"), std::string::npos) << text;
+  EXPECT_NE(text.find("--bind-to none tutti bind --bind gpu -- valgrind --quiet --error-exitcode=1 ./program 'an argument'"),
+            std::string::npos)
+      << text;
   EXPECT_EQ(text.find("--frames"), std::string::npos);
 }
 
@@ -206,11 +218,14 @@ TEST(RunCommand, what_can_t_be_started_is_told) {
   };
   EXPECT_NE(why({}, {}).find("no mpirun in PATH"), std::string::npos);
   EXPECT_NE(why({.launcher = Launcher::kSrun}, kNode).find("no srun"), std::string::npos);
-  EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .srun_mpi = {}}).find("needs an allocation"), std::string::npos);
-  EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .in_allocation = true, .srun_mpi = "pmi2"}).find("has no pmix"), std::string::npos);
+  EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .srun_mpi = {}}).find("needs an allocation"),
+            std::string::npos);
+  EXPECT_NE(why({.launcher = Launcher::kSrun}, {.has_srun = true, .in_allocation = true, .srun_mpi = "pmi2"}).find("has no pmix"),
+            std::string::npos);
   Site of_two = kSlurm;
   of_two.components = 2;
-  for (const Launcher by : {Launcher::kAuto, Launcher::kMpirun}) EXPECT_NE(why({.launcher = by}, of_two).find("srun --mpi=pmix --het-group=0-1 ./program"), std::string::npos);
+  for (const Launcher by : {Launcher::kAuto, Launcher::kMpirun})
+    EXPECT_NE(why({.launcher = by}, of_two).find("srun --mpi=pmix --het-group=0-1 ./program"), std::string::npos);
   EXPECT_EQ(why({.launcher_options = {"--het-group=1"}}, of_two), "nothing");
 }
 

@@ -51,7 +51,8 @@ TEST(Spmd, Sum) {
   if (breaks("segv")) std::raise(SIGSEGV);
   if (breaks("abort")) MPI_Abort(MPI_COMM_WORLD, 7);
   if (breaks("exit")) std::exit(3);
-  if (breaks("hang in a thread")) std::thread([] { MPI_Recv(nullptr, 0, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE); }).join();
+  if (breaks("hang in a thread"))
+    std::thread([] { MPI_Recv(nullptr, 0, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE); }).join();
   if (breaks("hang")) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 

@@ -64,7 +64,7 @@ class Module : public testing::Test {
       s.sync_all();
     });
   }
-  Value live() {  // objects of the module's own making that are there, in the process
+  Value live() {        // objects of the module's own making that are there, in the process
     call("make_none");  // a command that carries the ids of dropped registers, done on all workers
     s.sync_all();
     return call("live");
@@ -103,8 +103,23 @@ TEST_F(Module, takes_every_kind_of_argument) {
 }
 
 TEST_F(Module, gives_back_what_it_got) {
-  for (const Value& v : List{{}, -3, true, false, 1.25, "", "small", "a longer piece of text", Bytes{std::byte{1}}, Bytes(50), Shape{},
-                             Shape{7, 8}, kInt8, cpu(2), floats({1, 2, 3}), List{1, "two", List{3.0}, Shape{4}}, List{}})
+  for (const Value& v : List{{},
+                             -3,
+                             true,
+                             false,
+                             1.25,
+                             "",
+                             "small",
+                             "a longer piece of text",
+                             Bytes{std::byte{1}},
+                             Bytes(50),
+                             Shape{},
+                             Shape{7, 8},
+                             kInt8,
+                             cpu(2),
+                             floats({1, 2, 3}),
+                             List{1, "two", List{3.0}, Shape{4}},
+                             List{}})
     EXPECT_EQ(call("echo", {v}), v) << to_string(v);
 }
 
@@ -209,7 +224,8 @@ TEST_F(Module, errors_have_kind_message_and_backtrace) {
   EXPECT_NE(error_of("call_global", {"module_test.throws", "far out"}).find("std::out_of_range: far out"), std::string::npos);
   EXPECT_NE(error_of("call_global", {"module_test.throws_without_words"}).find("Silent: what() of the exception is null"),
             std::string::npos);
-  EXPECT_NE(error_of("call_global", {"module_test.add", 1}).find("module_test.add: expected 2 arguments, got 1"), std::string::npos);
+  EXPECT_NE(error_of("call_global", {"module_test.add", 1}).find("module_test.add: expected 2 arguments, got 1"),
+            std::string::npos);
   EXPECT_EQ(call("catch", {rows["raise"]}), Value("as asked"));
   EXPECT_EQ(call("make_int"), Value(-7));  // and on it goes
 }
@@ -249,7 +265,8 @@ TEST_F(Module, what_keeps_a_library_from_loading) {
   expect(folder / "text.so", "it is no ELF file");
   std::ofstream(folder / "empty.so").flush();
   expect(folder / "empty.so", "it is no ELF file");
-  std::ofstream(folder / "cut.so") << "\x7f" "ELF";
+  std::ofstream(folder / "cut.so") << "\x7f"
+                                      "ELF";
   expect(folder / "cut.so", "cut short");
   fs::copy_file(library("weights"), folder / "half.so");
   fs::resize_file(folder / "half.so", fs::file_size(library("weights")) / 2);

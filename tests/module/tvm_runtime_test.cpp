@@ -29,11 +29,11 @@ TEST(TvmRuntime, is_used_once_a_module_has_brought_it) {
   const int before = uses();
   EXPECT_NE(error_of(tvm["raise"]).find("ValueError: by way of libtvm_ffi"), std::string::npos);
   const int after = uses();
-  EXPECT_GE(after, before + 2);  // set and fetched there
+  EXPECT_GE(after, before + 2);                                                        // set and fetched there
   EXPECT_NE(error_of(rows["raise"]).find("ValueError: as asked"), std::string::npos);  // for modules loaded before, too
   EXPECT_GT(uses(), after);
   EXPECT_EQ(s.call(rows["call_global"], {"tvm_test.add", 40, 2}).debug_get_from_remote(last), Value(42));  // ours are found
-  DRef answer = s.call(rows["call_global"], {"ffi.ModuleGetFunction", {}, "answer"});  // and theirs
+  DRef answer = s.call(rows["call_global"], {"ffi.ModuleGetFunction", {}, "answer"});                      // and theirs
   EXPECT_EQ(s.call(answer, {}).debug_get_from_remote(last), Value(42));
 
   DModule vm = s.load_vm_module(library("tvm_virtual_machine"));

@@ -1,6 +1,7 @@
-// The tree between leaders at scale, under SimGrid SMPI: every simulated rank is a node with one worker, which is done with a command
-// as soon as it has read it; rank 0 is the controller. Only messages take (simulated) time.
-//   leaders BATCH MESSAGES SYNCS: prints how long a call and its sync take, and the calls/s of so many messages of one call, and of BATCH
+// The tree between leaders at scale, under SimGrid SMPI: every simulated rank is a node with one worker, which is done with a
+// command as soon as it has read it; rank 0 is the controller. Only messages take (simulated) time.
+//   leaders BATCH MESSAGES SYNCS: prints how long a call and its sync take, and the calls/s of so many messages of one call, and
+//   of BATCH
 #include <mpi.h>
 
 #include <cstdio>
@@ -13,7 +14,9 @@ namespace {
 
 using namespace tutti;
 
-Clock::time_point simulated_now() { return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(MPI_Wtime()))); }
+Clock::time_point simulated_now() {
+  return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(MPI_Wtime())));
+}
 
 Layout layout_of(int num_nodes) {
   Layout layout;
@@ -95,7 +98,8 @@ void control(Node& node, int batch, int messages, int syncs) {
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const double alone = rate(1), together = rate(batch);
-  std::printf("%d ranks: call+sync %.2f us, %.0f calls/s a message each, %.0f calls/s %d a message\n", ranks, one / syncs * 1e6, alone, together, batch);
+  std::printf("%d ranks: call+sync %.2f us, %.0f calls/s a message each, %.0f calls/s %d a message\n", ranks, one / syncs * 1e6,
+              alone, together, batch);
 }
 
 }  // namespace

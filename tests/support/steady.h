@@ -52,16 +52,17 @@ inline std::vector<tutti::Shape> usage_of(tutti::Session& s) {
   return all;
 }
 
-/// Runs `once` a few times to warm up, then n times; nothing may have grown, on any worker. What comes and goes by itself (a node's
-/// watch on a busy machine) is looked at again. Resident memory goes up and down by some MiB with how far the controller runs ahead
-/// (the pools of MPI and malloc): a leak lifts the least of the later rounds over the most before.
+/// Runs `once` a few times to warm up, then n times; nothing may have grown, on any worker. What comes and goes by itself (a
+/// node's watch on a busy machine) is looked at again. Resident memory goes up and down by some MiB with how far the controller
+/// runs ahead (the pools of MPI and malloc): a leak lifts the least of the later rounds over the most before.
 template <class Once, class Look>
 void expect_steady(int n, int warm_up, Once once, Look look) {
   std::vector<tutti::Shape> before, after;
   for (int i = 0; i < warm_up; ++i) {
     once();
     auto now = look();
-    for (size_t w = 0; w < before.size(); ++w) std::ranges::transform(now[w], before[w], now[w].begin(), [](int64_t a, int64_t b) { return std::max(a, b); });
+    for (size_t w = 0; w < before.size(); ++w)
+      std::ranges::transform(now[w], before[w], now[w].begin(), [](int64_t a, int64_t b) { return std::max(a, b); });
     before = std::move(now);
   }
   const int looks = std::min(n, 10);
@@ -71,7 +72,9 @@ void expect_steady(int n, int warm_up, Once once, Look look) {
     for (size_t w = 0; w < after.size(); ++w) now[w][kKib] = std::min(now[w][kKib], after[w][kKib]);
     if (i >= looks / 2) after = std::move(now);
   }
-  auto has_grown = [&](size_t w) { return !std::equal(after[w].begin(), after[w].begin() + kKib, before[w].begin(), std::less_equal()); };
+  auto has_grown = [&](size_t w) {
+    return !std::equal(after[w].begin(), after[w].begin() + kKib, before[w].begin(), std::less_equal());
+  };
   for (int again = 0; again < 20; ++again)
     for (size_t w = 0; w < before.size(); ++w)
       if (has_grown(w)) std::ranges::copy_n(look()[w].begin(), kKib, after[w].begin());

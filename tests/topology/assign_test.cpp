@@ -13,7 +13,8 @@ Node dgx() { return parse_topology(to_xml(known_machines()[0])); }
 Node small() { return parse_topology(to_xml({.name = "small", .cores_per_numa = 2})); }
 
 const std::map<std::string, std::string> kBoundByMpirun{{"OMPI_MCA_orte_bound_at_launch", "1"}};
-const std::map<std::string, std::string> kBoundByUser{{"OMPI_MCA_orte_bound_at_launch", "1"}, {"OMPI_MCA_hwloc_base_binding_policy", "core"}};
+const std::map<std::string, std::string> kBoundByUser{{"OMPI_MCA_orte_bound_at_launch", "1"},
+                                                      {"OMPI_MCA_hwloc_base_binding_policy", "core"}};
 
 TEST(Assign, every_rank_gets_its_gpu_and_cores_in_the_place_of_the_one_that_mpirun_gave) {
   const auto assigned = assign(dgx(), std::vector<Self>(8, {{0}, kBoundByMpirun}), Binding::kAuto);
@@ -39,7 +40,8 @@ TEST(Assign, nobody_is_bound_to_a_single_core_unasked) {
   EXPECT_EQ(assign(small(), two, Binding::kAuto)[1].cpus, (IndexSet{0, 1}));
   EXPECT_TRUE(assign(small(), two, Binding::kCores)[1].is_bound);
   EXPECT_EQ(assign(small(), two, Binding::kCores)[1].cpus, IndexSet{1});
-  EXPECT_EQ(assign(small(), {{{0}, kBoundByMpirun}}, Binding::kAuto)[0].cpus, (IndexSet{0, 1})) << "mpirun binds a single rank to one";
+  EXPECT_EQ(assign(small(), {{{0}, kBoundByMpirun}}, Binding::kAuto)[0].cpus, (IndexSet{0, 1}))
+      << "mpirun binds a single rank to one";
 }
 
 TEST(Assign, choices) {

@@ -22,7 +22,8 @@ TEST(Bind, the_kernel_grants_what_is_planned) {
         EXPECT_EQ(granted().memory, placement.memory);
       }
     }
-  }).join();
+  })
+      .join();
 }
 
 TEST(Bind, a_difference_is_told) {

@@ -52,7 +52,8 @@ TEST(Discover, parts_that_hwloc_leaves_at_the_bridge_are_of_the_gpu_before_them)
   for (MadeMachine whole : known_machines()) {
     if (whole.name != "mi300a-cpx" && whole.name != "mi300a-tpx") continue;
     const Node expected = parse_topology(to_xml(whole));
-    for (MadeDevice& device : whole.devices) device.beside.assign(device.os_devices.begin() + 1, device.os_devices.end()), device.os_devices.resize(1);
+    for (MadeDevice& device : whole.devices)
+      device.beside.assign(device.os_devices.begin() + 1, device.os_devices.end()), device.os_devices.resize(1);
     const Node node = parse_topology(to_xml(whole));
     ASSERT_EQ(node.gpus.size(), expected.gpus.size());
     for (size_t g = 0; g < node.gpus.size(); ++g) {
@@ -124,7 +125,8 @@ TEST(IndexSet, is_written_and_read_as_linux_does) {
   EXPECT_EQ(to_string(IndexSet{3, 1, 2, 8, 10, 11}), "1-3,8,10-11");
   EXPECT_EQ(parse_index_set("1-3,8,10-11"), (IndexSet{1, 2, 3, 8, 10, 11}));
   EXPECT_EQ(parse_index_set(""), IndexSet());
-  for (const char* wrong : {"a", "1,", ",1", "3-1", "1-", "-1", "1 2", "99999999", "1--2"}) EXPECT_THROW((void)parse_index_set(wrong), UsageError) << wrong;
+  for (const char* wrong : {"a", "1,", ",1", "3-1", "1-", "-1", "1 2", "99999999", "1--2"})
+    EXPECT_THROW((void)parse_index_set(wrong), UsageError) << wrong;
 }
 
 }  // namespace

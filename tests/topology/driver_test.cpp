@@ -24,7 +24,9 @@ struct Root {
   void add_gpu(const std::string& pci, const std::string& uuid, int minor) const {
     const std::string folder = path + "/proc/driver/nvidia/gpus/" + pci;
     std::filesystem::create_directories(folder);
-    std::ofstream(folder + "/information") << "Model: \t\t NVIDIA H200\nIRQ:   \t\t 116\nGPU UUID: \t " << uuid << "\nVideo BIOS: \t ??.??.??.??.??\nBus Type: \t PCIe\nDevice Minor: \t " << minor << "\nGPU Excluded:\t No\n";
+    std::ofstream(folder + "/information") << "Model: \t\t NVIDIA H200\nIRQ:   \t\t 116\nGPU UUID: \t " << uuid
+                                           << "\nVideo BIOS: \t ??.??.??.??.??\nBus Type: \t PCIe\nDevice Minor: \t " << minor
+                                           << "\nGPU Excluded:\t No\n";
   }
   std::string device(int minor) const { return path + "/dev/nvidia" + std::to_string(minor); }
 };
@@ -75,18 +77,24 @@ TEST(Driver, guesses_go_where_others_are_sure_and_where_none_can_compute) {
     return text;
   };
   const std::vector<DriverGpu> nvidia{{"0000:41:00.0", "GPU-1", true}};
-  EXPECT_EQ(left({guess("0000:41:00.0", "nvidia"), guess("0000:c6:00.0", "amd")}, nvidia), "0000:41:00.0 GPU-1") << "a processor's graphics";
+  EXPECT_EQ(left({guess("0000:41:00.0", "nvidia"), guess("0000:c6:00.0", "amd")}, nvidia), "0000:41:00.0 GPU-1")
+      << "a processor's graphics";
   Device sure = guess("0000:41:00.0", "nvidia");
   sure.is_guessed = false;  // by hwloc's nvml, which sees what this process's control group leaves
-  EXPECT_EQ(left({sure, guess("0000:c1:00.0", "nvidia"), guess("0000:c6:00.0", "amd")}, std::vector<DriverGpu>{{"0000:41:00.0", "GPU-1", true}, {"0000:c1:00.0", "GPU-2", false}}), "0000:41:00.0 GPU-10000:c1:00.0 GPU-2")
+  EXPECT_EQ(left({sure, guess("0000:c1:00.0", "nvidia"), guess("0000:c6:00.0", "amd")},
+                 std::vector<DriverGpu>{{"0000:41:00.0", "GPU-1", true}, {"0000:c1:00.0", "GPU-2", false}}),
+            "0000:41:00.0 GPU-10000:c1:00.0 GPU-2")
       << "one rank's GPU is not the node's";
   EXPECT_EQ(left({guess("0000:c6:00.0", "amd")}, std::nullopt), "0000:c6:00.0? ") << "a kernel that does not show it";
   const std::string devices = root.path + "/sys/bus/pci/devices/";
-  for (const auto& [pci, driver] : {std::pair("0000:01:00.0", "nouveau"), {"0000:02:00.0", "amdgpu"}, {"0000:03:00.0", "vfio-pci"}, {"0000:04:00.0", ""}}) {
+  for (const auto& [pci, driver] :
+       {std::pair("0000:01:00.0", "nouveau"), {"0000:02:00.0", "amdgpu"}, {"0000:03:00.0", "vfio-pci"}, {"0000:04:00.0", ""}}) {
     std::filesystem::create_directories(devices + pci);
     if (*driver) std::filesystem::create_symlink(std::string("../../../bus/pci/drivers/") + driver, devices + pci + "/driver");
   }
-  EXPECT_EQ(left({guess("0000:01:00.0", "nvidia"), guess("0000:02:00.0", "amd"), guess("0000:03:00.0", "nvidia"), guess("0000:04:00.0", "nvidia")}, std::nullopt),
+  EXPECT_EQ(left({guess("0000:01:00.0", "nvidia"), guess("0000:02:00.0", "amd"), guess("0000:03:00.0", "nvidia"),
+                  guess("0000:04:00.0", "nvidia")},
+                 std::nullopt),
             "0000:02:00.0?  idle 0000:01:00.0 idle 0000:03:00.0 idle 0000:04:00.0");
 }
 
@@ -108,7 +116,8 @@ TEST(Driver, control_groups_hide_gpus) {
   root.add_gpu("0000:41:00.0", "GPU-a", 0);
   root.add_gpu("0000:c1:00.0", "GPU-b", 1);
   const std::string group = "/sys/fs/cgroup/devices/tutti-test-" + std::to_string(getpid());
-  if (mknod(root.device(0).c_str(), S_IFCHR | 0666, makedev(1, 5)) != 0 || mknod(root.device(1).c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0 || mkdir(group.c_str(), 0755) != 0)
+  if (mknod(root.device(0).c_str(), S_IFCHR | 0666, makedev(1, 5)) != 0 ||
+      mknod(root.device(1).c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0 || mkdir(group.c_str(), 0755) != 0)
     GTEST_SKIP() << "no control group of devices can be made here";
   std::ofstream(group + "/devices.deny") << "c 1:5 rwm" << std::flush;
   const pid_t child = fork();

@@ -35,9 +35,15 @@ void expect_local(const std::map<std::string, std::string>& variables, int rank,
 
 TEST(Launcher, the_local_rank_is_the_innermost_launchers) {
   expect_local({}, 0, 1);
-  expect_local({{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}}, 2, 4);
+  expect_local({{"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                {"SLURM_LOCALID", "0"},
+                {"SLURM_STEP_ID", "0"},
+                {"SLURM_STEP_TASKS_PER_NODE", "1"}},
+               2, 4);
   expect_local({{"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "3"}}, 1, 3);
-  const std::map<std::string, std::string> step{{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"}, {"SLURM_LOCALID", "2"}};
+  const std::map<std::string, std::string> step{
+      {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"}, {"SLURM_LOCALID", "2"}};
   for (const auto& [node, ranks] : {std::pair("0", 4), {"1", 4}, {"2", 3}}) {
     auto here = step;
     here["SLURM_NODEID"] = node;
@@ -59,8 +65,7 @@ TEST(Launcher, what_mpirun_does_unasked_may_be_overridden) {
   EXPECT_EQ(bound_by(with({}), node, some), BoundBy::kUser) << "taskset, Slurm";
   EXPECT_EQ(bound_by(with({{bound, "1"}}), node, some), BoundBy::kDefault);
   EXPECT_EQ(bound_by(with({{"TUTTI_BOUND", "1"}}), node, some), BoundBy::kDefault);
-  for (const char* asked : kBindingVariables)
-    EXPECT_EQ(bound_by(with({{bound, "1"}, {asked, "x"}}), node, some), BoundBy::kUser);
+  for (const char* asked : kBindingVariables) EXPECT_EQ(bound_by(with({{bound, "1"}, {asked, "x"}}), node, some), BoundBy::kUser);
   EXPECT_EQ(bound_by(with({{bound, "1"}, {"OMPI_MCA_rmaps_base_mapping_policy", "socket:PE=2"}}), node, some), BoundBy::kUser);
   EXPECT_EQ(bound_by(with({{bound, "1"}, {"OMPI_MCA_rmaps_base_mapping_policy", "socket"}}), node, some), BoundBy::kDefault);
 }
@@ -89,12 +94,14 @@ TEST(Launcher, parts_of_a_gpu) {
   const auto part = with({{"CUDA_VISIBLE_DEVICES", "MIG-GPU-c123/2/0"}});
   EXPECT_EQ(visible_gpus(part, node, notes), (std::vector{2}));
   EXPECT_EQ(notes.size(), 0U);
-  for (const char* unknown : {"MIG-GPU-zzz/2/0", "MIG-GPU-", "MIG-", "MIG-41b35146-a5f6"}) EXPECT_TRUE(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", unknown}}), node, notes).empty()) << unknown;
+  for (const char* unknown : {"MIG-GPU-zzz/2/0", "MIG-GPU-", "MIG-", "MIG-41b35146-a5f6"})
+    EXPECT_TRUE(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", unknown}}), node, notes).empty()) << unknown;
   EXPECT_EQ(notes.size(), 4U);
   Node one = node;
   one.gpus.resize(1);
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "MIG-41b35146-a5f6"}}), one, notes), (std::vector{0}));
-  const auto told = with({{"CUDA_VISIBLE_DEVICES", "MIG-41b35146-a5f6,MIG-7"}, {kWholes, "MIG-7=" + node.gpus[1].pci + ",MIG-41b35146-a5f6=" + node.gpus[4].pci}});
+  const auto told = with({{"CUDA_VISIBLE_DEVICES", "MIG-41b35146-a5f6,MIG-7"},
+                          {kWholes, "MIG-7=" + node.gpus[1].pci + ",MIG-41b35146-a5f6=" + node.gpus[4].pci}});
   EXPECT_EQ(visible_gpus(told, node, notes), (std::vector{4, 1})) << "the driver knows";
 }
 
@@ -104,7 +111,8 @@ TEST(Launcher, each_rank_gets_a_part) {
   add_parts(environment, node);
   add_parts(environment, node);
   std::vector<std::string> notes;
-  EXPECT_EQ(visible_gpus(environment, node, notes), (std::vector{9, 10, 8})) << "devices of their own, once; by GPU, whatever the variable's order";
+  EXPECT_EQ(visible_gpus(environment, node, notes), (std::vector{9, 10, 8}))
+      << "devices of their own, once; by GPU, whatever the variable's order";
   EXPECT_EQ(visible_gpus(with({}), node, notes).size(), 8U) << "numbers count whole ones";
   EXPECT_EQ(first_gpu(environment, node, 10)[0].second, "MIG-GPU-c123/2/0,MIG-GPU-c123/1/0,MIG-GPU-a123/1/0");
   EXPECT_EQ(node.gpus[9].pci, node.gpus[2].pci);
@@ -122,7 +130,8 @@ TEST(Launcher, gpus_that_can_t_be_opened_are_not_counted) {
   std::vector<std::string> notes;
   const std::string two = node.gpus[5].pci + "," + node.gpus[6].pci;
   EXPECT_EQ(visible_gpus(with({{kReachableGpus, two}}), node, notes), (std::vector{5, 6}));
-  EXPECT_EQ(visible_gpus(with({{kReachableGpus, two}, {"CUDA_VISIBLE_DEVICES", "1"}}), node, notes), (std::vector{6})) << "numbers count what is left";
+  EXPECT_EQ(visible_gpus(with({{kReachableGpus, two}, {"CUDA_VISIBLE_DEVICES", "1"}}), node, notes), (std::vector{6}))
+      << "numbers count what is left";
   EXPECT_TRUE(visible_gpus(with({{kReachableGpus, ""}}), node, notes).empty());
   Node without_uuids = node;
   for (Device& gpu : without_uuids.gpus) gpu.uuid.clear();
@@ -132,7 +141,8 @@ TEST(Launcher, gpus_that_can_t_be_opened_are_not_counted) {
 TEST(Launcher, rocm_has_two_variables) {
   const Node node = parse_topology(to_xml(known_machines()[1]));
   std::vector<std::string> notes;
-  EXPECT_EQ(visible_gpus(with({{"ROCR_VISIBLE_DEVICES", "4,5,6"}, {"HIP_VISIBLE_DEVICES", "2,0"}}), node, notes), (std::vector{6, 4}));
+  EXPECT_EQ(visible_gpus(with({{"ROCR_VISIBLE_DEVICES", "4,5,6"}, {"HIP_VISIBLE_DEVICES", "2,0"}}), node, notes),
+            (std::vector{6, 4}));
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}), node, notes).size(), 8U);
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "4,1"}}), node, notes), (std::vector{4, 1})) << "HIP takes CUDA's";
   EXPECT_EQ(visible_gpus(with({{"CUDA_VISIBLE_DEVICES", "4"}, {"HIP_VISIBLE_DEVICES", ""}}), node, notes), (std::vector{4}));

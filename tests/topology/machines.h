@@ -17,12 +17,13 @@ struct MadeDevice {
 struct MadeMachine {
   std::string name;
   int packages = 1, numa_per_package = 1, cores_per_numa = 4, threads = 1;
-  bool threads_are_neighbours = false;  ///< CPUs of a core are numbered one after another (POWER), else a machine's first threads come first (x86)
+  bool threads_are_neighbours =
+      false;  ///< CPUs of a core are numbered one after another (POWER), else a machine's first threads come first (x86)
   std::vector<MadeDevice> devices = {};
-  std::vector<int> forbidden_cpus = {};      ///< by a control group
-  std::vector<int> memory_without_cpus = {}; ///< numbers of NUMA nodes
-  int fast_cores = 0;                        ///< of each NUMA node, the first are of a faster kind; 0: all alike
-  std::vector<int> latencies = {};           ///< NUMA x NUMA; none: unknown
+  std::vector<int> forbidden_cpus = {};       ///< by a control group
+  std::vector<int> memory_without_cpus = {};  ///< numbers of NUMA nodes
+  int fast_cores = 0;                         ///< of each NUMA node, the first are of a faster kind; 0: all alike
+  std::vector<int> latencies = {};            ///< NUMA x NUMA; none: unknown
 };
 
 std::string to_xml(const MadeMachine& machine);

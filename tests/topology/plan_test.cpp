@@ -42,7 +42,8 @@ std::vector<const Core*> cores_of(const Node& node, const Placement& p) {
   return cores;
 }
 
-/// The memory of its cores, and a card that no other is better than: more of the GPU's bridges, or as many and nearer to the cores.
+/// The memory of its cores, and a card that no other is better than: more of the GPU's bridges, or as many and nearer to the
+/// cores.
 void expect_near(const Node& node, const Placement& p) {
   std::set<int> memory;
   for (const Core* core : cores_of(node, p)) memory.insert(node.numa[static_cast<size_t>(core->numa)].os_index);
@@ -57,7 +58,8 @@ void expect_near(const Node& node, const Placement& p) {
     for (const Core* core : cores_of(node, p)) nearest = std::min(nearest, distance(*core, nic));
     return std::pair(-shared, nearest);
   };
-  for (const Device& nic : node.nics) EXPECT_LE(price(node.nics[static_cast<size_t>(p.nic)]), price(nic)) << "card " << nic.name << " is nearer than " << p.nic;
+  for (const Device& nic : node.nics)
+    EXPECT_LE(price(node.nics[static_cast<size_t>(p.nic)]), price(nic)) << "card " << nic.name << " is nearer than " << p.nic;
 }
 
 /// Nobody has two cores more than another to whom one of them could be handed, by way of others or not.
@@ -75,7 +77,8 @@ void expect_even(const Node& node, const std::vector<Placement>& placements) {
         for (size_t to = 0; to < n; ++to)
           if (takes(to, *core) && !std::ranges::count(reached, to)) reached.push_back(to);
     const size_t mine = cores_of(node, placements[from]).size();
-    for (const size_t to : reached) EXPECT_LE(mine, cores_of(node, placements[to]).size() + 1) << "rank " << from << " could hand a core on to rank " << to;
+    for (const size_t to : reached)
+      EXPECT_LE(mine, cores_of(node, placements[to]).size() + 1) << "rank " << from << " could hand a core on to rank " << to;
   }
 }
 
@@ -101,7 +104,8 @@ void expect_sound(const Node& node, const std::vector<Placement>& placements) {
   }
   EXPECT_TRUE(placements.size() > node.cores.size() || taken.size() == sum) << "two ranks on one core";
   const auto loads = loads_of(node, placements);
-  EXPECT_TRUE(loads.empty() || *std::ranges::max_element(loads) - *std::ranges::min_element(loads) <= 1) << "ranks of GPUs differ by more than one";
+  EXPECT_TRUE(loads.empty() || *std::ranges::max_element(loads) - *std::ranges::min_element(loads) <= 1)
+      << "ranks of GPUs differ by more than one";
 }
 
 int total_distance(const std::vector<Placement>& placements) {
@@ -146,9 +150,10 @@ std::string in_short(const Node& node, const std::vector<Placement>& placements)
   std::string text = fmt::format("{} rank{}\n", placements.size(), placements.size() == 1 ? "" : "s");
   for (size_t r = 0; r < placements.size(); ++r) {
     const Placement& p = placements[r];
-    fmt::format_to(std::back_inserter(text), "  {}: gpu {} nic {} cpus {} memory {} distance {}{}\n", r, p.gpu < 0 ? "-" : node.gpus[static_cast<size_t>(p.gpu)].name,
-                   p.nic < 0 ? "-" : node.nics[static_cast<size_t>(p.nic)].name, to_string(p.cpus), to_string(IndexSet(p.memory)), p.distance,
-                   p.shares_cores ? " shared" : "");
+    fmt::format_to(std::back_inserter(text), "  {}: gpu {} nic {} cpus {} memory {} distance {}{}\n", r,
+                   p.gpu < 0 ? "-" : node.gpus[static_cast<size_t>(p.gpu)].name,
+                   p.nic < 0 ? "-" : node.nics[static_cast<size_t>(p.nic)].name, to_string(p.cpus), to_string(IndexSet(p.memory)),
+                   p.distance, p.shares_cores ? " shared" : "");
   }
   return text;
 }
@@ -223,7 +228,8 @@ void expect_each_kind_is_shared(const Node& node, const std::vector<Placement>& 
     of_kind.resize(placements.size());
     for (size_t r = 0; r < placements.size(); ++r) of_kind[r] += intersect(core.cpus, placements[r].cpus);
   }
-  for (const auto& [kind, of_ranks] : counts) EXPECT_LE(*std::ranges::max_element(of_ranks) - *std::ranges::min_element(of_ranks), 1) << "cores of kind " << kind;
+  for (const auto& [kind, of_ranks] : counts)
+    EXPECT_LE(*std::ranges::max_element(of_ranks) - *std::ranges::min_element(of_ranks), 1) << "cores of kind " << kind;
 }
 
 /// What operating systems tell in another order each time.
@@ -243,7 +249,8 @@ TEST_P(OnMachine, the_plans_are_the_ones_we_know) {
   const fs::path file = fs::path(TUTTI_GOLDEN_FOLDER) / (GetParam().name + ".txt");
   if (std::getenv("TUTTI_UPDATE_GOLDEN")) std::ofstream(file) << plans;
   std::ifstream in(file);
-  EXPECT_EQ(plans, std::string(std::istreambuf_iterator<char>(in), {})) << file << "; TUTTI_UPDATE_GOLDEN=1 writes it anew, then read the difference";
+  EXPECT_EQ(plans, std::string(std::istreambuf_iterator<char>(in), {}))
+      << file << "; TUTTI_UPDATE_GOLDEN=1 writes it anew, then read the difference";
 }
 
 TEST_P(OnMachine, they_are_sound) {
@@ -286,17 +293,28 @@ INSTANTIATE_TEST_SUITE_P(Plan, OnMachine, testing::ValuesIn(known_machines()), [
 
 MadeMachine random_machine(std::mt19937& random, int most_cores) {
   const auto between = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
-  MadeMachine m{.name = "random", .packages = between(1, 2), .numa_per_package = between(1, 3), .cores_per_numa = between(1, most_cores), .threads = between(1, 2)};
+  MadeMachine m{.name = "random",
+                .packages = between(1, 2),
+                .numa_per_package = between(1, 3),
+                .cores_per_numa = between(1, most_cores),
+                .threads = between(1, 2)};
   const int numas = m.packages * m.numa_per_package;
   const int gpus = between(0, 5);
   const bool has_libraries = between(0, 3) > 0;  // else only PCI tells of GPUs
-  for (int g = 0; g < gpus; ++g) m.devices.push_back({between(-1, numas - 1), fmt::format("0000:{:02x}:00.0", 8 + g), has_libraries ? std::vector{fmt::format("cuda{}", g)} : std::vector<std::string>()});
-  for (int c = between(0, 3); c > 0; --c) m.devices.push_back({between(-1, numas - 1), fmt::format("0000:{:02x}:00.0", 64 + c), {fmt::format("mlx5_{}", c)}, "0207 [15b3:101b] [15b3:0007] 00"});
+  for (int g = 0; g < gpus; ++g)
+    m.devices.push_back({between(-1, numas - 1), fmt::format("0000:{:02x}:00.0", 8 + g),
+                         has_libraries ? std::vector{fmt::format("cuda{}", g)} : std::vector<std::string>()});
+  for (int c = between(0, 3); c > 0; --c)
+    m.devices.push_back({between(-1, numas - 1),
+                         fmt::format("0000:{:02x}:00.0", 64 + c),
+                         {fmt::format("mlx5_{}", c)},
+                         "0207 [15b3:101b] [15b3:0007] 00"});
   if (between(0, 3) == 0) m.memory_without_cpus = {numas + between(0, 2)};
   if (between(0, 1)) {
     m.latencies.assign(static_cast<size_t>(numas * numas), 10);
     for (int a = 0; a < numas; ++a)
-      for (int b = 0; b < a; ++b) m.latencies[static_cast<size_t>(a * numas + b)] = m.latencies[static_cast<size_t>(b * numas + a)] = between(11, 40);
+      for (int b = 0; b < a; ++b)
+        m.latencies[static_cast<size_t>(a * numas + b)] = m.latencies[static_cast<size_t>(b * numas + a)] = between(11, 40);
   }
   const int cpus = numas * m.cores_per_numa * m.threads;
   for (int forbidden = between(0, cpus / 2); forbidden > 0; --forbidden) m.forbidden_cpus.push_back(between(1, cpus - 1));
@@ -329,7 +347,8 @@ TEST(Plan, has_the_least_total_distance) {
     const int ranks = std::uniform_int_distribution(1, 5)(random);
     if (node.gpus.empty() || node.gpus.size() > 4 || ranks > static_cast<int>(node.cores.size())) continue;
     ++checked;
-    ASSERT_EQ(total_distance(plan(node, ranks)), least_total_distance(node, ranks)) << "machine " << i << ", " << ranks << " ranks";
+    ASSERT_EQ(total_distance(plan(node, ranks)), least_total_distance(node, ranks))
+        << "machine " << i << ", " << ranks << " ranks";
   }
 }
 
@@ -363,7 +382,8 @@ TEST(Plan, is_sound_on_saved_machines) {  // TUTTI_TOPOLOGY_DIR: a folder with r
       expect_sound(node, plan(node, n));
       expect_even(node, plan(node, n));
       if (n <= static_cast<int>(node.cores.size())) expect_each_kind_is_shared(node, plan(node, n, Policy::kCores));
-      if (node.gpus.empty() || n > 4 || n > static_cast<int>(node.cores.size())) continue;  // brute force gives each rank a core of its own
+      if (node.gpus.empty() || n > 4 || n > static_cast<int>(node.cores.size()))
+        continue;  // brute force gives each rank a core of its own
       EXPECT_EQ(total_distance(plan(node, n)), least_total_distance(node, n));
     }
   }
@@ -377,8 +397,12 @@ TEST(Plan, memory_that_may_not_be_used_is_not_preferred) {
 }
 
 TEST(Plan, cores_are_shared_out_evenly_and_from_one_numa_node_each) {
-  MadeMachine machine{.name = "half-known", .packages = 1, .numa_per_package = 2, .cores_per_numa = 8};  // of two GPUs the bus does not tell where they are
-  for (int g = 0; g < 4; ++g) machine.devices.push_back({g < 2 ? g : -1, fmt::format("0000:{:02x}:00.0", 8 + g), {fmt::format("cuda{}", g)}});
+  MadeMachine machine{.name = "half-known",
+                      .packages = 1,
+                      .numa_per_package = 2,
+                      .cores_per_numa = 8};  // of two GPUs the bus does not tell where they are
+  for (int g = 0; g < 4; ++g)
+    machine.devices.push_back({g < 2 ? g : -1, fmt::format("0000:{:02x}:00.0", 8 + g), {fmt::format("cuda{}", g)}});
   for (const Placement& p : plan(node_of(machine), 4)) {
     EXPECT_EQ(p.cpus.size(), 4U);
     EXPECT_EQ(p.memory.size(), 1U);
@@ -425,7 +449,8 @@ TEST(Plan, bound_ranks_keep_their_cores_and_get_the_nearest_gpus) {
   }
   const auto placements = plan(node, ranks);
   for (size_t r = 0; r < 4; ++r) EXPECT_EQ(placements[r].cpus, ranks[r].cpus);
-  for (const auto& [rank, gpu] : {std::pair(0, 3), {1, 0}, {2, 2}, {3, 1}}) EXPECT_EQ(placements[static_cast<size_t>(rank)].gpu, gpu);
+  for (const auto& [rank, gpu] : {std::pair(0, 3), {1, 0}, {2, 2}, {3, 1}})
+    EXPECT_EQ(placements[static_cast<size_t>(rank)].gpu, gpu);
   EXPECT_EQ(total_distance(placements), 0);
 }
 

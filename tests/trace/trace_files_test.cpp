@@ -93,7 +93,8 @@ TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
     EXPECT_EQ(info.st_mode & 0777, 0600u) << entry.path();
   }
   auto sessions = read(folder);
-  for (int tries = 0; tries < 50 && sessions.size() == 1 && has(trace::report(sessions[0]), "behind"); ++tries) {  // other nodes write in their own time
+  for (int tries = 0; tries < 50 && sessions.size() == 1 && has(trace::report(sessions[0]), "behind");
+       ++tries) {  // other nodes write in their own time
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     sessions = read(folder);
   }
@@ -119,8 +120,10 @@ TEST(TraceFiles, who_waited_for_a_failed_worker_is_not_blamed) {
     EXPECT_THROW(s.sync_all(), RemoteError);
     s.shutdown();
   }
-  const std::string others = workers() == 2 ? "worker 0" : "workers 0, 2" + (workers() > 3 ? "-" + std::to_string(workers() - 1) : "");
-  const std::string expected = "first failing command 2: trace.fails_first on worker 1, because of which it failed on " + others + "\n";
+  const std::string others =
+      workers() == 2 ? "worker 0" : "workers 0, 2" + (workers() > 3 ? "-" + std::to_string(workers() - 1) : "");
+  const std::string expected =
+      "first failing command 2: trace.fails_first on worker 1, because of which it failed on " + others + "\n";
   std::string text;
   for (int tries = 0; tries < 50 && !has(text, expected); ++tries) {  // other nodes write in their own time
     std::this_thread::sleep_for(100ms);
@@ -143,7 +146,8 @@ TEST(TraceFiles, a_time_out_and_a_signal_are_told) {
   EXPECT_TRUE(has(text, "written on time-out, SIGUSR2\n")) << text;
   std::ofstream(folder.path + "/go").flush();
   s.sync_all();
-  EXPECT_TRUE(has(text, workers() > 1 ? " waits in barrier #0 of command 2 since " : " runs trace.waits_for in command 2 since ")) << text;
+  EXPECT_TRUE(has(text, workers() > 1 ? " waits in barrier #0 of command 2 since " : " runs trace.waits_for in command 2 since "))
+      << text;
 }
 
 TEST(TraceFiles, a_folder_that_is_none_is_said_and_ends_nothing) {

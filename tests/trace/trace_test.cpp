@@ -14,19 +14,35 @@ using namespace tutti;
 using Json = nlohmann::json;
 
 Json command(int number, int seq, const char* state, const char* function) {
-  Json json{{"number", number}, {"command", seq}, {"state", state}, {"begin", 1000 * number}, {"action", "call_packed"}, {"function", function}};
+  Json json{{"number", number},       {"command", seq},          {"state", state},
+            {"begin", 1000 * number}, {"action", "call_packed"}, {"function", function}};
   if (std::string(state) != "running") json["end"] = 1000 * number + 500;
   return json;
 }
 
 Json collective(int number, int seq, const char* state, const char* what, int count, uint64_t communicator = 0) {
-  return {{"number", number}, {"command", seq}, {"state", state}, {"begin", 1000 * number}, {"collective", what}, {"communicator", communicator},
-          {"index", 0}, {"count", count}, {"dtype", "float32"}, {"op", "sum"}, {"root", 0}};
+  return {{"number", number},   {"command", seq},
+          {"state", state},     {"begin", 1000 * number},
+          {"collective", what}, {"communicator", communicator},
+          {"index", 0},         {"count", count},
+          {"dtype", "float32"}, {"op", "sum"},
+          {"root", 0}};
 }
 
 Json file(int worker, int finished, Json records) {
-  return {{"schema", "tutti.trace/1"}, {"job", "00ff"}, {"session", 1}, {"dump", 0}, {"reason", "error"}, {"written", 2000000000}, {"worker", worker},
-          {"workers", 3}, {"groups", 1}, {"host", "node7"}, {"pid", 100 + worker}, {"finished", finished}, {"records", std::move(records)}};
+  return {{"schema", "tutti.trace/1"},
+          {"job", "00ff"},
+          {"session", 1},
+          {"dump", 0},
+          {"reason", "error"},
+          {"written", 2000000000},
+          {"worker", worker},
+          {"workers", 3},
+          {"groups", 1},
+          {"host", "node7"},
+          {"pid", 100 + worker},
+          {"finished", finished},
+          {"records", std::move(records)}};
 }
 
 trace::Session merged(const std::vector<Json>& files) {
@@ -51,21 +67,29 @@ TEST(Trace, the_report_tells_what_failed_first) {
 }
 
 TEST(Trace, the_report_blames_no_worker_for_the_failure_of_another) {
-  const std::string text = trace::report(merged({file(0, 9, {command(1, 4, "consequence", "my.f"), command(2, 5, "consequence", "my.g")}),
-                                                 file(1, 9, {command(1, 4, "consequence", "my.f")}),
-                                                 file(2, 9, {command(1, 4, "failed", "my.f"), command(2, 5, "skipped", "my.g")})}));
+  const std::string text =
+      trace::report(merged({file(0, 9, {command(1, 4, "consequence", "my.f"), command(2, 5, "consequence", "my.g")}),
+                            file(1, 9, {command(1, 4, "consequence", "my.f")}),
+                            file(2, 9, {command(1, 4, "failed", "my.f"), command(2, 5, "skipped", "my.g")})}));
   EXPECT_TRUE(has(text, "first failing command 4: my.f on worker 2, because of which it failed on workers 0-1\n")) << text;
   EXPECT_FALSE(has(text, "my.g")) << text;
 }
 
 TEST(Trace, the_report_tells_who_is_behind_and_what_does_not_fit) {
-  const std::string text = trace::report(merged({file(0, 3, {command(1, 4, "running", "my.f"), collective(2, 4, "running", "allreduce", 10)}),
-                                                 file(1, 3, {command(1, 4, "running", "my.f"), collective(2, 4, "running", "allreduce", 20)}),
-                                                 file(2, 7, {command(1, 4, "done", "my.f")})}));
+  const std::string text =
+      trace::report(merged({file(0, 3, {command(1, 4, "running", "my.f"), collective(2, 4, "running", "allreduce", 10)}),
+                            file(1, 3, {command(1, 4, "running", "my.f"), collective(2, 4, "running", "allreduce", 20)}),
+                            file(2, 7, {command(1, 4, "done", "my.f")})}));
   EXPECT_TRUE(has(text, "no command failed")) << text;
-  EXPECT_TRUE(has(text, "worker 0 (node7 pid 100) waits in allreduce #0 of command 4 since 2.000 s; it has finished command 3, 4 behind the first")) << text;
-  EXPECT_TRUE(has(text, "collective #0 of command 4 does not fit together: worker 0: allreduce sum float32 x 10; worker 1: allreduce sum float32 x 20; "
-                        "worker 2 not there\n")) << text;
+  EXPECT_TRUE(has(
+      text,
+      "worker 0 (node7 pid 100) waits in allreduce #0 of command 4 since 2.000 s; it has finished command 3, 4 behind the first"))
+      << text;
+  EXPECT_TRUE(has(text,
+                  "collective #0 of command 4 does not fit together: worker 0: allreduce sum float32 x 10; worker 1: allreduce "
+                  "sum float32 x 20; "
+                  "worker 2 not there\n"))
+      << text;
   EXPECT_FALSE(has(text, "worker 2 (node7")) << text;  // it is not behind
 }
 
@@ -75,23 +99,29 @@ TEST(Trace, members_that_lack_are_named_and_parts_may_differ) {
                    file(1, 3, {command(1, 4, "running", "f"), collective(2, 4, "running", what, count + 1, communicator)}),
                    file(2, 4, {command(1, 4, "done", "f")})});
   };
-  EXPECT_TRUE(has(trace::report(s("scatter", 5, 0)), "collective #0 of command 4 lacks members: workers 0-1: scatter float32 root 0; worker 2 not there"))
+  EXPECT_TRUE(has(trace::report(s("scatter", 5, 0)),
+                  "collective #0 of command 4 lacks members: workers 0-1: scatter float32 root 0; worker 2 not there"))
       << trace::report(s("scatter", 5, 0));
-  EXPECT_FALSE(has(trace::report(s("scatter", 5, uint64_t{3} << 56)), "collective #0"));  // a part: its members are its own business
+  EXPECT_FALSE(
+      has(trace::report(s("scatter", 5, uint64_t{3} << 56)), "collective #0"));  // a part: its members are its own business
 }
 
 TEST(Trace, names_have_no_control_characters) {
   Json json = file(0, 3, {command(1, 4, "failed", "my.\x1b[31m\nf\xc3\xa9\xc2\x9b")});
   json["host"] = "no\rde";
   const std::string text = trace::report(merged({json}));
-  EXPECT_TRUE(has(text, R"(command 4: my.\x1b[31m\x0af)" "\xc3\xa9" R"(\x9b on worker 0)")) << text;
+  EXPECT_TRUE(has(text, R"(command 4: my.\x1b[31m\x0af)"
+                        "\xc3\xa9"
+                        R"(\x9b on worker 0)"))
+      << text;
   EXPECT_EQ(std::count_if(text.begin(), text.end(), [](unsigned char c) { return c < ' ' && c != '\n'; }), 0) << text;
 }
 
 TEST(Trace, the_timeline_is_a_chrome_trace) {
   Json agreed = collective(2, 4, "done", "allreduce", 10);
   agreed["agreed"] = 2300, agreed["end"] = 2400;
-  const Json json = Json::parse(trace::timeline({merged({file(0, 4, {command(1, 4, "done", "my.f"), agreed}), file(1, 4, {command(1, 4, "running", "my.f")})})}));
+  const Json json = Json::parse(trace::timeline(
+      {merged({file(0, 4, {command(1, 4, "done", "my.f"), agreed}), file(1, 4, {command(1, 4, "running", "my.f")})})}));
   std::map<std::string, int> names;
   for (const Json& event : json.at("traceEvents")) {
     ++names[event.at("name").get<std::string>()];

@@ -25,28 +25,31 @@ class MpiCommunicator final : public Communicator {
   }
 
   void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& arrivals) override {
-    if (op == ReduceOp::kAvg && is_half(src.dtype)) return wide_average(src, dst, [&](Buffer w, Buffer d) { allreduce(w, d, op, arrivals); });
+    if (op == ReduceOp::kAvg && is_half(src.dtype))
+      return wide_average(src, dst, [&](Buffer w, Buffer d) { allreduce(w, d, op, arrivals); });
     MpiElement element(src.dtype);
     const MPI_Op mpi_op = element.op(op);
     pieces(src.count, [&](int64_t begin, int n) {
       check_mpi(MPI_Allreduce(src.data == dst.data ? MPI_IN_PLACE : src.at(begin), dst.at(begin), n, element.type(), mpi_op,
-                              comm_.get()), "MPI_Allreduce");
+                              comm_.get()),
+                "MPI_Allreduce");
     });
     if (op == ReduceOp::kAvg) divide(dst.dtype, dst.data, dst.count, size());
   }
 
   void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& arrivals) override {
-    if (op == ReduceOp::kAvg && is_half(src.dtype)) return wide_average(src, dst, [&](Buffer w, Buffer d) { reduce_scatter(w, d, op, arrivals); });
+    if (op == ReduceOp::kAvg && is_half(src.dtype))
+      return wide_average(src, dst, [&](Buffer w, Buffer d) { reduce_scatter(w, d, op, arrivals); });
     MpiElement element(src.dtype);
     const MPI_Op mpi_op = element.op(op);
     if (src.count <= max_count_) {
-      check_mpi(MPI_Reduce_scatter_block(src.data, dst.data, static_cast<int>(dst.count), element.type(), mpi_op,
-                                         comm_.get()), "MPI_Reduce_scatter_block");
+      check_mpi(MPI_Reduce_scatter_block(src.data, dst.data, static_cast<int>(dst.count), element.type(), mpi_op, comm_.get()),
+                "MPI_Reduce_scatter_block");
     } else {
       for (int root = 0; root < size(); ++root)
         pieces(dst.count, [&](int64_t begin, int n) {
-          check_mpi(MPI_Reduce(src.at(root * dst.count + begin), dst.at(begin), n, element.type(), mpi_op, root,
-                               comm_.get()), "MPI_Reduce");
+          check_mpi(MPI_Reduce(src.at(root * dst.count + begin), dst.at(begin), n, element.type(), mpi_op, root, comm_.get()),
+                    "MPI_Reduce");
         });
     }
     if (op == ReduceOp::kAvg) divide(dst.dtype, dst.data, dst.count, size());
@@ -75,7 +78,8 @@ class MpiCommunicator final : public Communicator {
     MpiElement element(dst.dtype);
     if (const Parts parts(counts); parts.total <= max_count_) {
       check_mpi(MPI_Scatterv(src.data, parts.counts.data(), parts.begins.data(), element.type(), dst.data,
-                             static_cast<int>(dst.count), element.type(), root, comm_.get()), "MPI_Scatterv");
+                             static_cast<int>(dst.count), element.type(), root, comm_.get()),
+                "MPI_Scatterv");
       return;
     }
     int64_t begin = 0;
@@ -91,7 +95,8 @@ class MpiCommunicator final : public Communicator {
     MpiElement element(src.dtype);
     if (const Parts parts(counts); parts.total <= max_count_) {
       check_mpi(MPI_Gatherv(src.data, static_cast<int>(src.count), element.type(), dst.data, parts.counts.data(),
-                            parts.begins.data(), element.type(), root, comm_.get()), "MPI_Gatherv");
+                            parts.begins.data(), element.type(), root, comm_.get()),
+                "MPI_Gatherv");
       return;
     }
     int64_t begin = 0;
@@ -115,7 +120,8 @@ class MpiCommunicator final : public Communicator {
       const int to = (rank_ + shift) % size(), source = (rank_ - shift + size()) % size();
       pieces(part, [&](int64_t begin, int n) {
         check_mpi(MPI_Sendrecv(src.at(to * part + begin), n, element.type(), to, 0, dst.at(source * part + begin), n,
-                               element.type(), source, 0, comm_.get(), MPI_STATUS_IGNORE), "MPI_Sendrecv");
+                               element.type(), source, 0, comm_.get(), MPI_STATUS_IGNORE),
+                  "MPI_Sendrecv");
       });
     }
   }

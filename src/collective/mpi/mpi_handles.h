@@ -14,7 +14,7 @@ namespace tutti {
 
 /// @throws TransportError  the call failed: names it, MPI's text, rank and host
 void check_mpi(int code, const char* call, Where where = Where::current());
-bool mpi_usable();  ///< initialised and not finalised
+bool mpi_usable();          ///< initialised and not finalised
 std::string mpi_library();  ///< name and version, such as "Open MPI v4.1.4"
 
 struct MpiCommTraits {

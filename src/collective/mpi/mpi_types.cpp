@@ -12,9 +12,18 @@ struct MpiType {
 
 MPI_Datatype builtin_type(DType dtype) {
   const MpiType rows[] = {
-      {kInt8, MPI_INT8_T},     {kInt16, MPI_INT16_T},   {kInt32, MPI_INT32_T},   {kInt64, MPI_INT64_T},
-      {kUInt8, MPI_UINT8_T},   {kUInt16, MPI_UINT16_T}, {kUInt32, MPI_UINT32_T}, {kUInt64, MPI_UINT64_T},
-      {kFloat32, MPI_FLOAT},   {kFloat64, MPI_DOUBLE},  {kBool, MPI_UINT8_T},    {kComplex64, MPI_C_FLOAT_COMPLEX},
+      {kInt8, MPI_INT8_T},
+      {kInt16, MPI_INT16_T},
+      {kInt32, MPI_INT32_T},
+      {kInt64, MPI_INT64_T},
+      {kUInt8, MPI_UINT8_T},
+      {kUInt16, MPI_UINT16_T},
+      {kUInt32, MPI_UINT32_T},
+      {kUInt64, MPI_UINT64_T},
+      {kFloat32, MPI_FLOAT},
+      {kFloat64, MPI_DOUBLE},
+      {kBool, MPI_UINT8_T},
+      {kComplex64, MPI_C_FLOAT_COMPLEX},
       {kComplex128, MPI_C_DOUBLE_COMPLEX},
   };
   for (const MpiType& row : rows)

@@ -64,10 +64,10 @@ void DirectMoves::broadcast(int root, bool reaches_all) {
   const int64_t total = dst.size_bytes();
   const bool root_helps = reaches_all && is_in_place(root);
   const int64_t pulled = root_helps ? cut(total, size() - 1, size()) : total;
-  if (rank != root || !root_helps)
-    copy(dst.at(0), src_of(root, 0, pulled), pulled);
+  if (rank != root || !root_helps) copy(dst.at(0), src_of(root, 0, pulled), pulled);
   else
-    for (int64_t r = 0; r < size(); ++r) copy(dst_of(r, pulled, total - pulled), src_of(root, pulled, total - pulled), total - pulled);
+    for (int64_t r = 0; r < size(); ++r)
+      copy(dst_of(r, pulled, total - pulled), src_of(root, pulled, total - pulled), total - pulled);
   hand_over();
 }
 
@@ -115,7 +115,8 @@ void DirectMoves::all_to_all() {
 }
 
 void DirectMoves::send_recv() {
-  const int64_t total = (rank == 0 ? src : dst).size_bytes(), begin = cut(total, rank, 2), bytes = cut(total, rank + 1, 2) - begin;
+  const int64_t total = (rank == 0 ? src : dst).size_bytes(), begin = cut(total, rank, 2),
+                bytes = cut(total, rank + 1, 2) - begin;
   copy(dst_of(1, begin, bytes), src_of(0, begin, bytes), bytes);
   hand_over();
 }

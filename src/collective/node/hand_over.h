@@ -7,7 +7,8 @@ namespace tutti {
 /// The members of one collective wait for each other: what each did before, all see after.
 class HandOver {
  public:
-  HandOver(const NodePlane& node, int worker, const std::vector<Arrival>& members) : node_(node), worker_(worker), members_(members) {}
+  HandOver(const NodePlane& node, int worker, const std::vector<Arrival>& members)
+      : node_(node), worker_(worker), members_(members) {}
 
   void operator()() {
     done();

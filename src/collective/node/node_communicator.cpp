@@ -1,4 +1,5 @@
-// Small messages come with the agreement; others move in the members' own memory where all can reach it, else through staging memory.
+// Small messages come with the agreement; others move in the members' own memory where all can reach it, else through staging
+// memory.
 #include "collective/node/node_communicator.h"
 
 #include <algorithm>
@@ -18,46 +19,58 @@ class NodeCommunicator final : public Communicator {
 
   void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_allreduce(dst, op, members);
-    move(members, src, dst, reaches_src(members) && reaches_dst(members),
-         [&](DirectMoves& direct) { direct.allreduce(op); }, [&](StagedMoves& staged) { staged.allreduce(src, dst, op); });
+    move(
+        members, src, dst, reaches_src(members) && reaches_dst(members), [&](DirectMoves& direct) { direct.allreduce(op); },
+        [&](StagedMoves& staged) { staged.allreduce(src, dst, op); });
   }
 
   void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_reduce_scatter(dst, op, rank_, members);
-    move(members, src, dst, reaches_src(members),
-         [&](DirectMoves& direct) { direct.reduce_scatter(op); }, [&](StagedMoves& staged) { staged.reduce_scatter(src, dst, op); });
+    move(
+        members, src, dst, reaches_src(members), [&](DirectMoves& direct) { direct.reduce_scatter(op); },
+        [&](StagedMoves& staged) { staged.reduce_scatter(src, dst, op); });
   }
 
   void allgather(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_allgather(dst, members);
-    move(members, src, dst, reaches_src(members),
-         [&](DirectMoves& direct) { direct.allgather(); }, [&](StagedMoves& staged) { staged.allgather(src, dst); });
+    move(
+        members, src, dst, reaches_src(members), [&](DirectMoves& direct) { direct.allgather(); },
+        [&](StagedMoves& staged) { staged.allgather(src, dst); });
   }
 
   void broadcast(Buffer src, Buffer dst, int root, const std::vector<Arrival>& members) override {
     const Arrival& from = members[static_cast<size_t>(root)];
     if (members[0].is_eager) return eager_copy(dst, from);
-    move(members, src, dst, from.src.in_reach() || from.dst.in_reach(),
-         [&](DirectMoves& direct) { from.src.in_reach() ? direct.broadcast(root, reaches_dst(members)) : direct.relay(root); }, [&](StagedMoves& staged) { staged.broadcast(src, dst, root); });
+    move(
+        members, src, dst, from.src.in_reach() || from.dst.in_reach(),
+        [&](DirectMoves& direct) { from.src.in_reach() ? direct.broadcast(root, reaches_dst(members)) : direct.relay(root); },
+        [&](StagedMoves& staged) { staged.broadcast(src, dst, root); });
   }
 
-  void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+  void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
+               const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_scatter(dst, rank_, members[static_cast<size_t>(root)]);
     const bool pulls = members[static_cast<size_t>(root)].src.in_reach();
-    move(members, src, dst, pulls || reaches_dst(members),
-         [&](DirectMoves& direct) { pulls ? direct.scatter(root, counts) : direct.push_scatter(root, counts); }, [&](StagedMoves& staged) { staged.scatter(src, dst, root, counts); });
+    move(
+        members, src, dst, pulls || reaches_dst(members),
+        [&](DirectMoves& direct) { pulls ? direct.scatter(root, counts) : direct.push_scatter(root, counts); },
+        [&](StagedMoves& staged) { staged.scatter(src, dst, root, counts); });
   }
 
-  void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+  void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
+              const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return rank_ == root ? eager_allgather(dst, members) : void();
-    move(members, src, dst, members[static_cast<size_t>(root)].dst.in_reach(),
-         [&](DirectMoves& direct) { direct.gather(root, counts); }, [&](StagedMoves& staged) { staged.gather(src, dst, root, counts); });
+    move(
+        members, src, dst, members[static_cast<size_t>(root)].dst.in_reach(),
+        [&](DirectMoves& direct) { direct.gather(root, counts); },
+        [&](StagedMoves& staged) { staged.gather(src, dst, root, counts); });
   }
 
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
     if (members[0].is_eager) return eager_all_to_all(dst, rank_, members);
-    move(members, src, dst, reaches_src(members),
-         [&](DirectMoves& direct) { direct.all_to_all(); }, [&](StagedMoves& staged) { staged.all_to_all(src, dst); });
+    move(
+        members, src, dst, reaches_src(members), [&](DirectMoves& direct) { direct.all_to_all(); },
+        [&](StagedMoves& staged) { staged.all_to_all(src, dst); });
   }
 
   void send(Buffer src, int /*to*/, const std::vector<Arrival>& pair) override { send_recv(src, {}, pair); }
@@ -66,10 +79,10 @@ class NodeCommunicator final : public Communicator {
  private:
   void send_recv(Buffer src, Buffer dst, const std::vector<Arrival>& pair) {
     if (!pair[0].is_eager)
-      move(pair, src, dst, pair[0].src.in_reach() && pair[1].dst.in_reach(),
-           [&](DirectMoves& direct) { direct.send_recv(); }, [&](StagedMoves& staged) { staged.send_recv(src, dst); });
-    else if (dst.data)
-      eager_copy(dst, pair[0]);
+      move(
+          pair, src, dst, pair[0].src.in_reach() && pair[1].dst.in_reach(), [&](DirectMoves& direct) { direct.send_recv(); },
+          [&](StagedMoves& staged) { staged.send_recv(src, dst); });
+    else if (dst.data) eager_copy(dst, pair[0]);
   }
 
   static bool reaches_src(const std::vector<Arrival>& members) {

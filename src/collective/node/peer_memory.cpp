@@ -20,7 +20,8 @@ constexpr size_t kPiece = Arena::kLeast;
 Operand operand_of(Buffer buffer, const NodePlane& node) {
   if (!buffer.data) return {};
   const auto size = static_cast<uint64_t>(buffer.size_bytes());
-  if (node.one_process) return {.where = Operand::Where::kHere, .offset = reinterpret_cast<uint64_t>(buffer.data), .size_bytes = size};
+  if (node.one_process)
+    return {.where = Operand::Where::kHere, .offset = reinterpret_cast<uint64_t>(buffer.data), .size_bytes = size};
   const auto place = Arena::here().find(buffer.data, size);
   if (!place) return {};
   return {.where = Operand::Where::kArena, .fd = place->fd, .extent = place->extent, .offset = place->offset, .size_bytes = size};
@@ -32,17 +33,21 @@ char* PeerMemory::map(int worker, const Operand& operand, int64_t begin, int64_t
   Extent& extent = it->second;
   if (is_new) try {
       extent.memory = SharedMemory::open(pid_(worker), operand.fd);
-      extent.memory.close_fd();  // they would be many
+      extent.memory.close_fd();                                                    // they would be many
       ::madvise(extent.memory.data(), extent.memory.size_bytes(), MADV_DONTDUMP);  // its owner's core has it
       extent.touched.assign(extent.memory.size_bytes() / kPiece, false);
     } catch (const std::exception& error) {
       extents_.erase(it);
-      throw SystemError(fmt::format("the memory of worker {}'s tensors can't be mapped: {}; raise the limit (ulimit -n, -v), or set TUTTI_ARENA=0", worker, error.what()));
+      throw SystemError(fmt::format(
+          "the memory of worker {}'s tensors can't be mapped: {}; raise the limit (ulimit -n, -v), or set TUTTI_ARENA=0", worker,
+          error.what()));
     }
   const size_t first = operand.offset + static_cast<uint64_t>(begin), end = first + static_cast<uint64_t>(size_bytes);
   if (end < first || end > extent.memory.size_bytes())
-    throw SystemError(fmt::format("worker {} says that its operand lies at {} to {}, expected inside of its {} bytes; do all ranks run the same version of tutti?", worker, first,
-                                  end, extent.memory.size_bytes()));
+    throw SystemError(
+        fmt::format("worker {} says that its operand lies at {} to {}, expected inside of its {} bytes; do all ranks run the "
+                    "same version of tutti?",
+                    worker, first, end, extent.memory.size_bytes()));
   // what is new all at once: faster than a fault for each page
   for (size_t at = first / kPiece; at < (end + kPiece - 1) / kPiece; ++at) {
     if (extent.touched[at]) continue;

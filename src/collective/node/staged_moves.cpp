@@ -17,8 +17,8 @@ std::vector<int64_t> as_bytes(std::vector<int64_t> counts, DType dtype) {
 
 }  // namespace
 
-/// publish(begin, n, at) writes elements begin.. of a piece into our staging memory from byte `at` on; take(begin, n, at) reads them in
-/// the others'. Who publishes the next piece but one comes from a hand-over that all reached after they took this one.
+/// publish(begin, n, at) writes elements begin.. of a piece into our staging memory from byte `at` on; take(begin, n, at) reads
+/// them in the others'. Who publishes the next piece but one comes from a hand-over that all reached after they took this one.
 template <class Publish, class Take>
 void StagedMoves::in_turns(int64_t count, int64_t most, int64_t half_bytes, Publish publish, Take take) {
   int64_t at = 0;
@@ -33,7 +33,8 @@ void StagedMoves::in_turns(int64_t count, int64_t most, int64_t half_bytes, Publ
 
 /// Everyone reduces a slice of each piece and leaves it where the others fetch it, while the next piece is published.
 void StagedMoves::allreduce(Buffer src, Buffer dst, ReduceOp op) {
-  const int64_t item = src.dtype.size_bytes(), quarter = static_cast<int64_t>(node.staging_bytes) / 4 / 64 * 64, most = quarter / item;
+  const int64_t item = src.dtype.size_bytes(), quarter = static_cast<int64_t>(node.staging_bytes) / 4 / 64 * 64,
+                most = quarter / item;
   const int64_t pieces = (src.count + most - 1) / most;
   const auto length = [&](int64_t piece) { return std::min(most, src.count - piece * most); };
   const auto in = [&](int64_t r, int64_t piece) { return staging(r) + piece % 2 * quarter; };
@@ -62,78 +63,87 @@ void StagedMoves::allreduce(Buffer src, Buffer dst, ReduceOp op) {
 void StagedMoves::reduce_scatter(Buffer src, Buffer dst, ReduceOp op) {
   const int64_t item = src.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / item / size();
   std::vector<const char*> from(members.size());
-  in_turns(dst.count, most, half,
-           [&](int64_t begin, int64_t n, int64_t at) {
-             for (int64_t r = 0; r < size(); ++r) copy(staging(rank) + at + r * n * item, src.at(r * dst.count + begin), n * item);
-           },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             for (int64_t r = 0; r < size(); ++r) from[static_cast<size_t>(r)] = staging(r) + at + rank * n * item;
-             char* const to[] = {dst.at(begin)};
-             reduce(op, src.dtype, from, to, n);
-           });
+  in_turns(
+      dst.count, most, half,
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0; r < size(); ++r) copy(staging(rank) + at + r * n * item, src.at(r * dst.count + begin), n * item);
+      },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0; r < size(); ++r) from[static_cast<size_t>(r)] = staging(r) + at + rank * n * item;
+        char* const to[] = {dst.at(begin)};
+        reduce(op, src.dtype, from, to, n);
+      });
 }
 
 void StagedMoves::allgather(Buffer src, Buffer dst) {
   src = as_bytes(src), dst = as_bytes(dst);
   const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
-  in_turns(src.count, half / item, half,
-           [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, src.at(begin), n * item); },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             for (int64_t r = 0; r < size(); ++r) copy(dst.at(r * src.count + begin), staging(r) + at, n * item);
-           });
+  in_turns(
+      src.count, half / item, half,
+      [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, src.at(begin), n * item); },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0; r < size(); ++r) copy(dst.at(r * src.count + begin), staging(r) + at, n * item);
+      });
 }
 
 void StagedMoves::broadcast(Buffer src, Buffer dst, int root) {
   src = as_bytes(src), dst = as_bytes(dst);
   const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
-  in_turns(dst.count, half / item, half,
-           [&](int64_t begin, int64_t n, int64_t at) {
-             if (rank == root) copy(staging(rank) + at, src.at(begin), n * item);
-           },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             if (rank != root || src.data != dst.data) copy(dst.at(begin), staging(root) + at, n * item);
-           });
+  in_turns(
+      dst.count, half / item, half,
+      [&](int64_t begin, int64_t n, int64_t at) {
+        if (rank == root) copy(staging(rank) + at, src.at(begin), n * item);
+      },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        if (rank != root || src.data != dst.data) copy(dst.at(begin), staging(root) + at, n * item);
+      });
 }
 
 void StagedMoves::scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& element_counts) {
   const std::vector<int64_t> counts = as_bytes(element_counts, dst.dtype);
   src = as_bytes(src), dst = as_bytes(dst);
   const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / item / size();
-  in_turns(*std::max_element(counts.begin(), counts.end()), most, half,
-           [&](int64_t begin, int64_t n, int64_t at) {
-             if (rank != root) return;
-             for (int64_t r = 0, first = 0; r < size(); first += counts[static_cast<size_t>(r++)])
-               copy(staging(rank) + at + r * most * item, src.at(first + begin), std::min(n, counts[static_cast<size_t>(r)] - begin) * item);
-           },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             copy(dst.at(begin), staging(root) + at + rank * most * item, std::min(n, dst.count - begin) * item);
-           });
+  in_turns(
+      *std::max_element(counts.begin(), counts.end()), most, half,
+      [&](int64_t begin, int64_t n, int64_t at) {
+        if (rank != root) return;
+        for (int64_t r = 0, first = 0; r < size(); first += counts[static_cast<size_t>(r++)])
+          copy(staging(rank) + at + r * most * item, src.at(first + begin),
+               std::min(n, counts[static_cast<size_t>(r)] - begin) * item);
+      },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        copy(dst.at(begin), staging(root) + at + rank * most * item, std::min(n, dst.count - begin) * item);
+      });
 }
 
 void StagedMoves::gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& element_counts) {
   const std::vector<int64_t> counts = as_bytes(element_counts, src.dtype);
   src = as_bytes(src), dst = as_bytes(dst);
   const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
-  in_turns(*std::max_element(counts.begin(), counts.end()), half / item, half,
-           [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, src.at(begin), std::min(n, src.count - begin) * item); },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             if (rank != root) return;
-             for (int64_t r = 0, first = 0; r < size(); first += counts[static_cast<size_t>(r++)])
-               copy(dst.at(first + begin), staging(r) + at, std::min(n, counts[static_cast<size_t>(r)] - begin) * item);
-           });
+  in_turns(
+      *std::max_element(counts.begin(), counts.end()), half / item, half,
+      [&](int64_t begin, int64_t n, int64_t at) {
+        copy(staging(rank) + at, src.at(begin), std::min(n, src.count - begin) * item);
+      },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        if (rank != root) return;
+        for (int64_t r = 0, first = 0; r < size(); first += counts[static_cast<size_t>(r++)])
+          copy(dst.at(first + begin), staging(r) + at, std::min(n, counts[static_cast<size_t>(r)] - begin) * item);
+      });
 }
 
 void StagedMoves::all_to_all(Buffer src, Buffer dst) {
   src = as_bytes(src), dst = as_bytes(dst);
   const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / item / size();
   const int64_t part = src.count / size();
-  in_turns(part, most, half,
-           [&](int64_t begin, int64_t n, int64_t at) {
-             for (int64_t r = 0; r < size(); ++r) copy(staging(rank) + at + r * n * item, src.at(r * part + begin), n * item);
-           },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             for (int64_t r = 0; r < size(); ++r) copy(dst.at(r * part + begin), staging(r) + at + rank * n * item, n * item);
-           });
+  in_turns(
+      part, most, half,
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0; r < size(); ++r) copy(staging(rank) + at + r * n * item, src.at(r * part + begin), n * item);
+      },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0; r < size(); ++r) copy(dst.at(r * part + begin), staging(r) + at + rank * n * item, n * item);
+      });
 }
 
 void StagedMoves::exchange(Buffer dst, const std::function<int64_t(int64_t)>& cut) {
@@ -141,25 +151,27 @@ void StagedMoves::exchange(Buffer dst, const std::function<int64_t(int64_t)>& cu
   int64_t longest = 0;
   for (int64_t r = 0; r < size(); ++r) longest = std::max(longest, cut(r + 1) - cut(r));
   const auto left = [&](int64_t r, int64_t begin, int64_t n) { return std::min(n, cut(r + 1) - cut(r) - begin) * item; };
-  in_turns(longest, half / item, half,
-           [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, dst.at(cut(rank) + begin), left(rank, begin, n)); },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             for (int64_t r = 0; r < size(); ++r)
-               if (r != rank) copy(dst.at(cut(r) + begin), staging(r) + at, left(r, begin, n));
-           });
+  in_turns(
+      longest, half / item, half,
+      [&](int64_t begin, int64_t n, int64_t at) { copy(staging(rank) + at, dst.at(cut(rank) + begin), left(rank, begin, n)); },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0; r < size(); ++r)
+          if (r != rank) copy(dst.at(cut(r) + begin), staging(r) + at, left(r, begin, n));
+      });
 }
 
 void StagedMoves::send_recv(Buffer src, Buffer dst) {
   src = as_bytes(src), dst = as_bytes(dst);
   const Buffer mine = rank == 0 ? src : dst;
   const int64_t item = 1, half = static_cast<int64_t>(node.staging_bytes) / 2;
-  in_turns(mine.count, half / item, half,
-           [&](int64_t begin, int64_t n, int64_t at) {
-             if (rank == 0) copy(staging(0) + at, src.at(begin), n * item);
-           },
-           [&](int64_t begin, int64_t n, int64_t at) {
-             if (rank == 1) copy(dst.at(begin), staging(0) + at, n * item);
-           });
+  in_turns(
+      mine.count, half / item, half,
+      [&](int64_t begin, int64_t n, int64_t at) {
+        if (rank == 0) copy(staging(0) + at, src.at(begin), n * item);
+      },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        if (rank == 1) copy(dst.at(begin), staging(0) + at, n * item);
+      });
 }
 
 }  // namespace tutti

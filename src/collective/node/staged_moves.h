@@ -1,5 +1,5 @@
-// Through the members' staging memory, for operands that the others can't reach: pieces go through its halves in turns, so that one
-// hand-over a piece is enough.
+// Through the members' staging memory, for operands that the others can't reach: pieces go through its halves in turns, so that
+// one hand-over a piece is enough.
 #pragma once
 
 #include "collective/node/hand_over.h"

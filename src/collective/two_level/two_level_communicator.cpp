@@ -1,5 +1,5 @@
-// Members on several nodes: what is on a node goes through its memory, so that fewer bytes are on the wire. The members with the same
-// place on their nodes make a rail, an MPI communicator of its own. What two levels don't help is plain MPI.
+// Members on several nodes: what is on a node goes through its memory, so that fewer bytes are on the wire. The members with the
+// same place on their nodes make a rail, an MPI communicator of its own. What two levels don't help is plain MPI.
 #include "collective/two_level/two_level_communicator.h"
 
 #include <algorithm>
@@ -15,18 +15,22 @@ namespace tutti {
 namespace {
 
 constexpr int64_t kAllreduceWorthIt = 64 << 10, kBroadcastWorthIt = 1 << 20;  // bytes from which plain MPI is slower
-constexpr int64_t kBroadcastPiece = 1 << 20, kBroadcastPieces = 4;  // while one goes over the wire, the one before is copied on the node
+constexpr int64_t kBroadcastPiece = 1 << 20,
+                  kBroadcastPieces = 4;  // while one goes over the wire, the one before is copied on the node
 
 std::map<int32_t, std::vector<int>> ranks_by_node(const DataPlane& plane, const std::vector<int>& members) {
   std::map<int32_t, std::vector<int>> nodes;
-  for (size_t r = 0; r < members.size(); ++r) nodes[plane.node_of->at(static_cast<size_t>(members[r]))].push_back(static_cast<int>(r));
+  for (size_t r = 0; r < members.size(); ++r)
+    nodes[plane.node_of->at(static_cast<size_t>(members[r]))].push_back(static_cast<int>(r));
   return nodes;
 }
 
 class TwoLevelCommunicator final : public Communicator {
  public:
   TwoLevelCommunicator(const DataPlane& plane, const std::vector<int>& members, CommKey key)
-      : node_(*plane.node), worker_(plane.worker), make_flat_([plane, members, key] { return make_mpi_communicator(plane, members, key); }) {
+      : node_(*plane.node),
+        worker_(plane.worker),
+        make_flat_([plane, members, key] { return make_mpi_communicator(plane, members, key); }) {
     place_.resize(members.size());
     node_index_.resize(members.size());
     int index = 0;
@@ -41,11 +45,13 @@ class TwoLevelCommunicator final : public Communicator {
     for (size_t i = 0; i < local_ranks_.size(); ++i)
       if (members[static_cast<size_t>(local_ranks_[i])] == worker_) my_place_ = static_cast<int>(i);
     std::vector<int> rail;  // by node
-    for (const auto& [node, ranks] : ranks_by_node(plane, members)) rail.push_back(members[static_cast<size_t>(ranks[static_cast<size_t>(my_place_)])]);
+    for (const auto& [node, ranks] : ranks_by_node(plane, members))
+      rail.push_back(members[static_cast<size_t>(ranks[static_cast<size_t>(my_place_)])]);
     rail_ = make_mpi_communicator(plane, rail, key);
   }
 
-  /// Each reduces a slice of what is on its node, the rail reduces it over the nodes, and it is stored into every dst of the node.
+  /// Each reduces a slice of what is on its node, the rail reduces it over the nodes, and it is stored into every dst of the
+  /// node.
   void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
     const bool needs_wide = op == ReduceOp::kAvg && (src.dtype == kFloat16 || src.dtype == kBFloat16);
     if (src.size_bytes() < kAllreduceWorthIt || needs_wide) return flat().allreduce(src, dst, op, members);
@@ -56,12 +62,16 @@ class TwoLevelCommunicator final : public Communicator {
     const auto size = std::ssize(local);
     const auto cut = [&](int64_t place) { return place == size ? dst.count : dst.count / size / 64 * 64 * place; };
     const int64_t begin = cut(my_place_), count = cut(my_place_ + 1) - begin;
-    const bool in_reach = std::all_of(local.begin(), local.end(), [](const Arrival& a) { return a.src.in_reach() && a.dst.in_reach(); });
+    const bool in_reach =
+        std::all_of(local.begin(), local.end(), [](const Arrival& a) { return a.src.in_reach() && a.dst.in_reach(); });
     const Buffer slice{dst.at(begin), count, dst.dtype};
     if (in_reach) {
       std::vector<const char*> from;
       from.reserve(local.size());
-      for (const Arrival& a : local) from.push_back(a.worker == worker_ ? src.at(begin) : node_.peers->map(a.worker, a.src, begin * src.dtype.size_bytes(), slice.size_bytes()));
+      for (const Arrival& a : local)
+        from.push_back(a.worker == worker_
+                           ? src.at(begin)
+                           : node_.peers->map(a.worker, a.src, begin * src.dtype.size_bytes(), slice.size_bytes()));
       char* const to[] = {slice.at(0)};
       reduce(partial, src.dtype, from, to, count);
     } else {
@@ -71,7 +81,9 @@ class TwoLevelCommunicator final : public Communicator {
     if (op == ReduceOp::kAvg) divide(dst.dtype, slice.data, count, static_cast<int>(members.size()));
     if (!in_reach) return staged.exchange(dst, cut);
     for (const Arrival& a : local)
-      if (a.worker != worker_) copy(node_.peers->map(a.worker, a.dst, begin * dst.dtype.size_bytes(), slice.size_bytes()), slice.at(0), slice.size_bytes());
+      if (a.worker != worker_)
+        copy(node_.peers->map(a.worker, a.dst, begin * dst.dtype.size_bytes(), slice.size_bytes()), slice.at(0),
+             slice.size_bytes());
     hand_over();
   }
 
@@ -85,7 +97,8 @@ class TwoLevelCommunicator final : public Communicator {
     const Operand& source = from.worker == members[static_cast<size_t>(root)].worker ? from.src : from.dst;
     const Buffer mine = is_root ? src : dst;
     HandOver hand_over(node_, worker_, local);
-    const bool in_reach = source.in_reach();  // on this node: on others it may be otherwise, so the pieces on the rail are the same
+    const bool in_reach =
+        source.in_reach();  // on this node: on others it may be otherwise, so the pieces on the rail are the same
     const int64_t most = std::max(kBroadcastPiece / dst.dtype.size_bytes(), dst.count / kBroadcastPieces + 1);
     const char* theirs = carries || !in_reach ? nullptr : node_.peers->map(from.worker, source, 0, dst.size_bytes());
     uint64_t pieces = 0;
@@ -110,12 +123,16 @@ class TwoLevelCommunicator final : public Communicator {
     for (const Arrival& a : local) hand_over.await(a, &a == &from ? pieces + 1 : 1);
   }
 
-  void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override { flat().reduce_scatter(src, dst, op, members); }
+  void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
+    flat().reduce_scatter(src, dst, op, members);
+  }
   void allgather(Buffer src, Buffer dst, const std::vector<Arrival>& members) override { flat().allgather(src, dst, members); }
-  void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+  void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
+               const std::vector<Arrival>& members) override {
     flat().scatter(src, dst, root, counts, members);
   }
-  void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+  void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
+              const std::vector<Arrival>& members) override {
     flat().gather(src, dst, root, counts, members);
   }
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) override { flat().all_to_all(src, dst, members); }
@@ -149,7 +166,8 @@ bool has_two_levels(const DataPlane& plane, const std::vector<int>& members) {
   if (!plane.node || !plane.node_of || !plane.mpi_parent) return false;
   const auto nodes = ranks_by_node(plane, members);
   const size_t on_first = nodes.begin()->second.size();
-  return nodes.size() > 1 && on_first > 1 && std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.second.size() == on_first; });
+  return nodes.size() > 1 && on_first > 1 &&
+         std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.second.size() == on_first; });
 }
 
 std::unique_ptr<Communicator> make_two_level_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key) {

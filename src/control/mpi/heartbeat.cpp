@@ -9,7 +9,8 @@ Heartbeat::Heartbeat(std::chrono::seconds limit, std::vector<int> neighbours, Cl
     : limit_(limit), neighbours_(std::move(neighbours)), asked_(now) {}
 
 bool Heartbeat::due(Clock::time_point now) {
-  if (limit_.count() == 0 || now - sent_ < std::min<Clock::duration>(std::chrono::seconds(1), Clock::duration(limit_) / 5)) return false;
+  if (limit_.count() == 0 || now - sent_ < std::min<Clock::duration>(std::chrono::seconds(1), Clock::duration(limit_) / 5))
+    return false;
   sent_ = now;
   return true;
 }
@@ -26,7 +27,8 @@ std::optional<Heartbeat::Silent> Heartbeat::silent(Clock::time_point now) {
   const bool slept = now - std::exchange(asked_, now) > Clock::duration(limit_) / 4;  // stopped, say by a debugger
   for (auto& [rank, neighbour] : heard_) {
     if (slept) neighbour.at = now;
-    else if (now - neighbour.at > limit_) return Silent{rank, neighbour.host, std::chrono::duration<double>(now - neighbour.at).count()};
+    else if (now - neighbour.at > limit_)
+      return Silent{rank, neighbour.host, std::chrono::duration<double>(now - neighbour.at).count()};
   }
   return std::nullopt;
 }

@@ -93,7 +93,8 @@ bool Leader::receive() {
     heartbeat_->heard(status.MPI_SOURCE, now_());
     receiving_.push_back({status.MPI_SOURCE, std::vector<std::byte>(static_cast<size_t>(size)), MPI_REQUEST_NULL});
     Receiving& r = receiving_.back();  // nobody else receives this tag, so it is the one that was probed
-    check_mpi(MPI_Irecv(r.bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, static_cast<int>(Tag::kLeader), control_, &r.request), "MPI_Irecv");
+    check_mpi(MPI_Irecv(r.bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, static_cast<int>(Tag::kLeader), control_, &r.request),
+              "MPI_Irecv");
   }
   // a large one comes in its own time, or never when its host is lost; what the same rank sent later waits for it
   std::set<int> waited_for;
@@ -367,7 +368,9 @@ void Leader::send(int rank, Kind kind, std::span<const std::byte> body) {
   if (rank == rank_) return handle(rank, message.bytes());  // to ourselves
   sending_.push_back({std::move(message.bytes()), MPI_REQUEST_NULL, kind != Kind::kBeat});
   Sending& s = sending_.back();
-  check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader), control_, &s.request), "MPI_Isend");
+  check_mpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, rank, static_cast<int>(Tag::kLeader), control_,
+                      &s.request),
+            "MPI_Isend");
   ++mail_.sent[static_cast<size_t>(rank)];
 }
 

@@ -16,21 +16,21 @@
 #include "control/mpi/verdicts.h"
 #include "control/segment.h"
 #include "control/trace_file.h"
-#include "control/worker_state.h"
 #include "control/worker_agreement.h"
+#include "control/worker_state.h"
 
 namespace tutti {
 
-/// What this rank's leaders have sent, by rank, and received, over all sessions of a job: what no leader was there for any more is
-/// received at the job's end.
+/// What this rank's leaders have sent, by rank, and received, over all sessions of a job: what no leader was there for any more
+/// is received at the job's end.
 struct LeaderMail {
   std::vector<int64_t> sent;
   int64_t received = 0;
 };
 
-/// A node's leader in a job of several nodes: forwards commands down a tree of leaders and onto its node's ring, replies and progress
-/// up, arrivals to the root, verdicts to the members. A plain state machine, which never blocks; a thread drives it (leader_thread.h),
-/// or a simulation (tests/sim). The root is the leader of node 0, in the controller's process.
+/// A node's leader in a job of several nodes: forwards commands down a tree of leaders and onto its node's ring, replies and
+/// progress up, arrivals to the root, verdicts to the members. A plain state machine, which never blocks; a thread drives it
+/// (leader_thread.h), or a simulation (tests/sim). The root is the leader of node 0, in the controller's process.
 class Leader {
  public:
   using Now = Clock::time_point (*)();
@@ -45,8 +45,9 @@ class Leader {
   std::optional<std::vector<std::byte>> pop_reply();
   bool has_reply();
   uint64_t finished_below() const { return finished_below_.load(std::memory_order_seq_cst); }
-  std::vector<WorkerState> look_below(Clock::time_point deadline, bool with_lines);  ///< any thread: what the other nodes' workers do
-  void dump_below(const TraceDump& dump);  ///< any thread: the other nodes write their traces
+  std::vector<WorkerState> look_below(Clock::time_point deadline,
+                                      bool with_lines);  ///< any thread: what the other nodes' workers do
+  void dump_below(const TraceDump& dump);                ///< any thread: the other nodes write their traces
 
  protected:
   Segment& segment() { return segment_; }
@@ -57,7 +58,21 @@ class Leader {
   std::atomic<bool> failed_{false};  // nobody drives it any more
 
  private:
-  enum class Kind : uint8_t { kCommands, kReply, kProgress, kArrival, kLeft, kVerdict, kWatch, kLook, kState, kDump, kBeat, kBye, kLost };
+  enum class Kind : uint8_t {
+    kCommands,
+    kReply,
+    kProgress,
+    kArrival,
+    kLeft,
+    kVerdict,
+    kWatch,
+    kLook,
+    kState,
+    kDump,
+    kBeat,
+    kBye,
+    kLost
+  };
   struct Child {
     int rank;
     uint64_t finished = 0, consumed = 0;
@@ -133,10 +148,10 @@ class Leader {
   std::mutex mutex_;  // of what the root's controller and whoever drives it share
   std::vector<std::byte> outgoing_;
   std::deque<std::vector<std::byte>> inbox_;
-  uint64_t looks_ = 0;                        // asked for so far
-  bool look_has_lines_ = false;               // the last
-  std::vector<TraceDump> dumps_;              // to pass on
-  uint64_t looks_passed_on_ = 0;              // by step()
+  uint64_t looks_ = 0;                              // asked for so far
+  bool look_has_lines_ = false;                     // the last
+  std::vector<TraceDump> dumps_;                    // to pass on
+  uint64_t looks_passed_on_ = 0;                    // by step()
   std::map<int, std::vector<WorkerState>> states_;  // answers to the last, by node
   std::atomic<uint64_t> sent_{0}, consumed_below_{0}, finished_below_{0};
 };

@@ -35,19 +35,22 @@ double Leader::data_seconds() {
   double bytes = 0;
   for (int32_t worker : segment_.workers())
     if (const auto last = segment_.recorder(worker).last(Record::What::kCollective); last && last->running() && last->agreed)
-      bytes = std::max(bytes, static_cast<double>(last->signature.count) * last->signature.dtype.bits * last->signature.dtype.lanes / 8);
+      bytes = std::max(bytes,
+                       static_cast<double>(last->signature.count) * last->signature.dtype.bits * last->signature.dtype.lanes / 8);
   return bytes / 10e6;
 }
 
 void Leader::beat() {
   const auto now = now_();
-  if (const auto silent = heartbeat_->silent(now); silent && silent->seconds > static_cast<double>(heartbeat_->limit().count()) + data_seconds()) {
+  if (const auto silent = heartbeat_->silent(now);
+      silent && silent->seconds > static_cast<double>(heartbeat_->limit().count()) + data_seconds()) {
     const auto& layout = segment_.layout();
     const auto ranks = layout.workers_of(layout.node_of[static_cast<size_t>(silent->rank)]);
-    throw TransportError(fmt::format("rank {} on {} has not been heard from for {:.1f} s: its host or the network is down, or it is stopped (its node has "
-                                     "rank{} {}; TUTTI_HEARTBEAT={} sets the limit, 0: none)",
-                                     silent->rank, silent->host.empty() ? "another host" : silent->host, silent->seconds, ranks.size() > 1 ? "s" : "",
-                                     fmt::join(ranks, ", "), heartbeat_->limit().count()));
+    throw TransportError(fmt::format(
+        "rank {} on {} has not been heard from for {:.1f} s: its host or the network is down, or it is stopped (its node has "
+        "rank{} {}; TUTTI_HEARTBEAT={} sets the limit, 0: none)",
+        silent->rank, silent->host.empty() ? "another host" : silent->host, silent->seconds, ranks.size() > 1 ? "s" : "",
+        fmt::join(ranks, ", "), heartbeat_->limit().count()));
   }
   if (!heartbeat_->due(now)) return;
   Writer body;

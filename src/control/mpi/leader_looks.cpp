@@ -18,7 +18,8 @@ bool Leader::look_for_deadlocks() {
   const auto now = now_();
   if (!look_.under_way) {
     if (now - look_.begun < kSuspectAcross || !verdicts_->anyone_waits_since(now - kSuspectAcross)) return false;
-    look_ = {.number = (look_.number | kOwnLook) + 1, .under_way = true, .begun = now, .states = {}, .found = std::move(look_.found)};
+    look_ = {
+        .number = (look_.number | kOwnLook) + 1, .under_way = true, .begun = now, .states = {}, .found = std::move(look_.found)};
     Writer body;
     body.put(look_.number);
     body.put(uint8_t{0});

@@ -7,13 +7,14 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kAwake = 200us;    // how long to yield after the last work before sleeping
+constexpr auto kAwake = 200us;                  // how long to yield after the last work before sleeping
 constexpr auto kIdle = 1000ms, kLongNap = 2ms;  // nothing for that long: the next may wait a little longer
-constexpr auto kNap = 1ms;        // MPI has no doorbell: how long a message may wait for us
+constexpr auto kNap = 1ms;                      // MPI has no doorbell: how long a message may wait for us
 
 }  // namespace
 
-LeaderThread::LeaderThread(Segment& segment, int node, MPI_Comm control, LeaderMail& mail) : Leader(segment, node, control, mail) {
+LeaderThread::LeaderThread(Segment& segment, int node, MPI_Comm control, LeaderMail& mail)
+    : Leader(segment, node, control, mail) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -61,8 +62,8 @@ void LeaderThread::run() try {
   lose(error.what());
 }
 
-/// A part of the job is out of reach, and what is left can't go on: MPI has no way to leave the lost ranks out. Everyone is told why;
-/// what does not end by itself is ended.
+/// A part of the job is out of reach, and what is left can't go on: MPI has no way to leave the lost ranks out. Everyone is told
+/// why; what does not end by itself is ended.
 void LeaderThread::lose(const std::string& why) {
   failure_ = why;
   failed_.store(true);

@@ -15,7 +15,7 @@ class LeaderThread final : public Leader {
   LeaderThread& operator=(const LeaderThread&) = delete;
   void stop_after(uint64_t seq);  ///< lets the thread end once it has passed on everything up to `seq`
   void stop_now() { abandoned_.store(true); }
-  void stay_awake();  ///< a while: a message will come soon, for which MPI has no doorbell
+  void stay_awake();   ///< a while: a message will come soon, for which MPI has no doorbell
   void check() const;  ///< @throws TransportError  the thread met an MPI error, or a part of the job is lost
 
  private:

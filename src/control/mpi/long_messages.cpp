@@ -21,10 +21,8 @@ void await(MPI_Request& request, const std::function<void()>& relax) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done) return;
     relax();
-    if (Clock::now() - begun < kAwake)
-      yield_cpu();
-    else
-      std::this_thread::sleep_for(kNap);
+    if (Clock::now() - begun < kAwake) yield_cpu();
+    else std::this_thread::sleep_for(kNap);
   }
 }
 

@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange) : SegmentChannel(std::move(own)), data_(job.data()) {
+MpiChannel::MpiChannel(std::unique_ptr<Segment> own, MpiJob& job, Exchange& exchange)
+    : SegmentChannel(std::move(own)), data_(job.data()) {
   if (layout().num_nodes() > 1) leader_ = std::make_unique<LeaderThread>(segment(), 0, job.control(), job.mail());
   try {
     watch_.emplace(segment(), 0);

@@ -190,7 +190,8 @@ void MpiJob::find_nodes(const std::string& bind) {
     shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
     per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
     const auto told = env_string("TUTTI_BIND");
-    if (owns_mpi_ || told) binding = topology::parse_binding(told.value_or(bind));  // other programs' threads are their own, unless the user says so
+    if (owns_mpi_ || told)
+      binding = topology::parse_binding(told.value_or(bind));  // other programs' threads are their own, unless the user says so
     if (local_rank == 0) {
       probe = SharedMemory::create(4096);
       address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};
@@ -263,7 +264,8 @@ void MpiJob::end() {
 void MpiJob::drain() {
   if (num_nodes() == 1) return;
   int64_t expected = 0;
-  check_mpi(MPI_Reduce_scatter_block(mail_.sent.data(), &expected, 1, MPI_INT64_T, MPI_SUM, control_.get()), "MPI_Reduce_scatter_block");
+  check_mpi(MPI_Reduce_scatter_block(mail_.sent.data(), &expected, 1, MPI_INT64_T, MPI_SUM, control_.get()),
+            "MPI_Reduce_scatter_block");
   for (; mail_.received < expected; ++mail_.received)
     if (receive(control_.get(), MPI_ANY_SOURCE, Tag::kLeader, Clock::now() + kGrace).empty()) return;  // lost: none is empty
 }
@@ -295,7 +297,8 @@ void MpiJob::serve_session(const Layout& layout) {
   auto segment = join_segment(control_.get(), layout, rank_);
   const int node = layout.node_of[static_cast<size_t>(rank_)];
   std::unique_ptr<LeaderThread> leader;
-  if (node != 0 && layout.leader_of(node) == rank_) leader = std::make_unique<LeaderThread>(*segment, node, control_.get(), mail_);
+  if (node != 0 && layout.leader_of(node) == rank_)
+    leader = std::make_unique<LeaderThread>(*segment, node, control_.get(), mail_);
   try {
     Worker worker(*segment, rank_, nullptr, data());
     const PeerWatch watch(*segment, rank_);
@@ -367,8 +370,8 @@ std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, 
       throw TransportError(fmt::format("rank(s){} did not join the session within {} ms; is something else running there?",
                                        silent, timeout.count()));
     }
-    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, static_cast<int>(Tag::kReady), control_.get(),
-                       MPI_STATUS_IGNORE), "MPI_Recv");
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, static_cast<int>(Tag::kReady), control_.get(), MPI_STATUS_IGNORE),
+              "MPI_Recv");
     ready[static_cast<size_t>(status.MPI_SOURCE)] = true;
   }
   auto channel = std::make_unique<MpiChannel>(std::move(segment), *this, exchange);

@@ -18,7 +18,8 @@ enum class Tag : int { kPool = 1, kSegment = 2, kReady = 3, kLeader = 4 };
 
 /// MPI_Abort, also where MPI itself is stuck.
 [[noreturn]] void abort_job(int code);
-/// The session is lost: says why and aborts the job. Where the launcher is out of reach the node's other ranks see us end (PeerWatch).
+/// The session is lost: says why and aborts the job. Where the launcher is out of reach the node's other ranks see us end
+/// (PeerWatch).
 [[noreturn]] void end_node(Segment& segment);
 
 /// The ranks of an MPI job as a pool: rank 0 starts sessions on ranks 0..n-1, one at a time; the others sleep.
@@ -44,10 +45,9 @@ class MpiJob {
   void end();    ///< rank 0: sends the others home
 
   /// Rank 0: the control channel of a new session on ranks 0..num_workers-1.
-  std::unique_ptr<Channel> start_session(int num_workers, int num_groups, Exchange& exchange,
-                                         std::chrono::milliseconds timeout);
+  std::unique_ptr<Channel> start_session(int num_workers, int num_groups, Exchange& exchange, std::chrono::milliseconds timeout);
   bool is_starting() const { return starting_; }  ///< or has failed to: ranks may wait in a session that is none
-  void end_if_abandoned(Segment& segment);  ///< MPI_Abort, with what the segment says
+  void end_if_abandoned(Segment& segment);        ///< MPI_Abort, with what the segment says
   MPI_Comm control() const { return control_.get(); }
   LeaderMail& mail() { return mail_; }
   void* data() { return &data_raw_; }
@@ -65,7 +65,7 @@ class MpiJob {
   LeaderMail mail_;
   MPI_Comm data_raw_ = MPI_COMM_NULL;
   std::vector<int32_t> node_of_, machine_of_;  // by rank
-  int machine_cores_ = 1;  // fewest that the ranks of one machine may use together
+  int machine_cores_ = 1;                      // fewest that the ranks of one machine may use together
   bool starting_ = false;
 };
 

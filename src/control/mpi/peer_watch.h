@@ -7,10 +7,10 @@
 
 namespace tutti {
 
-/// Notices that a process of this node has ended in the middle of a session, whatever the launcher makes of it: the leader watches
-/// the others, they watch the leader. A thread that sleeps in the kernel. Half a second later, which is the launcher's, the session
-/// is abandoned; a rank that is still there after some more seconds aborts the job. One that was told of an abandoned session and
-/// whose leader has gone ends at once.
+/// Notices that a process of this node has ended in the middle of a session, whatever the launcher makes of it: the leader
+/// watches the others, they watch the leader. A thread that sleeps in the kernel. Half a second later, which is the launcher's,
+/// the session is abandoned; a rank that is still there after some more seconds aborts the job. One that was told of an abandoned
+/// session and whose leader has gone ends at once.
 class PeerWatch {
  public:
   PeerWatch(Segment& segment, int worker);

@@ -81,7 +81,8 @@ void apply(Assignment assignment) {
       assignment.is_bound = false;
       assignment.why = error.what();
     }
-  log(LogLevel::kInfo, "CPUs {}{}{}: {}", to_string(assignment.cpus), assignment.gpu.empty() ? "" : ", GPU " + assignment.gpu + " " + assignment.gpu_pci,
+  log(LogLevel::kInfo, "CPUs {}{}{}: {}", to_string(assignment.cpus),
+      assignment.gpu.empty() ? "" : ", GPU " + assignment.gpu + " " + assignment.gpu_pci,
       assignment.nic.empty() ? "" : ", network card " + assignment.nic, assignment.why);
   topology::set_assignment(std::move(assignment));
 }
@@ -101,16 +102,20 @@ void place_ranks(MPI_Comm machine, Binding binding) {
   int total = 0;
   for (size_t r = 0; r < n; ++r) places[r] = total, total += sizes[r];
   std::vector<std::byte> all(static_cast<size_t>(total));
-  check_mpi(MPI_Gatherv(mine.data(), my_size, MPI_BYTE, all.data(), sizes.data(), places.data(), MPI_BYTE, 0, machine), "MPI_Gatherv");
+  check_mpi(MPI_Gatherv(mine.data(), my_size, MPI_BYTE, all.data(), sizes.data(), places.data(), MPI_BYTE, 0, machine),
+            "MPI_Gatherv");
   Share share;
   if (rank == 0) {
     std::vector<std::span<const std::byte>> said;
-    for (size_t r = 0; r < n; ++r) said.push_back(std::span(all).subspan(static_cast<size_t>(places[r]), static_cast<size_t>(sizes[r])));
+    for (size_t r = 0; r < n; ++r)
+      said.push_back(std::span(all).subspan(static_cast<size_t>(places[r]), static_cast<size_t>(sizes[r])));
     share = plan_for(said, binding);
   }
   check_mpi(MPI_Scatter(share.sizes.data(), 1, MPI_INT, &my_size, 1, MPI_INT, 0, machine), "MPI_Scatter");
   std::vector<std::byte> assigned(static_cast<size_t>(my_size));
-  check_mpi(MPI_Scatterv(share.bytes.data(), share.sizes.data(), share.places.data(), MPI_BYTE, assigned.data(), my_size, MPI_BYTE, 0, machine), "MPI_Scatterv");
+  check_mpi(MPI_Scatterv(share.bytes.data(), share.sizes.data(), share.places.data(), MPI_BYTE, assigned.data(), my_size,
+                         MPI_BYTE, 0, machine),
+            "MPI_Scatterv");
   apply(decode_assignment(assigned));
 }
 

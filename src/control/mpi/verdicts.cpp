@@ -7,15 +7,16 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kStragglersAcross = 200ms;  // as on a node
-constexpr auto kPatience = 1ms;      // before missing members are watched
-constexpr size_t kKept = 4096;       // departures that are remembered
+constexpr auto kPatience = 1ms;            // before missing members are watched
+constexpr size_t kKept = 4096;             // departures that are remembered
 
 }  // namespace
 
 void Verdicts::arrived(Arrival arrival, Clock::time_point now) {
   Waiting& w = latest_[arrival.worker];
   const bool declined = std::any_of(arrival.left.begin(), arrival.left.end(), [&](auto& l) { return l.first == arrival.id; });
-  if (!declined && w.arrival.id == arrival.id && !w.arrival.members.empty()) return;  // nobody joins twice: its verdict may have fallen
+  if (!declined && w.arrival.id == arrival.id && !w.arrival.members.empty())
+    return;  // nobody joins twice: its verdict may have fallen
   // what we noted of its failures in this command stays
   if (w.arrival.id.seq == arrival.id.seq)
     for (const auto& noted : w.arrival.left)
@@ -90,7 +91,8 @@ std::vector<Verdicts::Fallen> Verdicts::fail(const std::vector<CollectiveId>& id
 }
 
 bool Verdicts::anyone_waits_since(Clock::time_point time) const {
-  return std::any_of(latest_.begin(), latest_.end(), [&](const auto& entry) { return entry.second.waits && entry.second.since <= time; });
+  return std::any_of(latest_.begin(), latest_.end(),
+                     [&](const auto& entry) { return entry.second.waits && entry.second.since <= time; });
 }
 
 std::vector<std::pair<int, uint64_t>> Verdicts::missing(Clock::time_point now) {

@@ -14,8 +14,7 @@ ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::ch
       processes_(ProcessPool::instance().take(static_cast<size_t>(layout.num_workers - 1))) {
   try {
     for (int id = 1; id < layout.num_workers; ++id) start_session(processes_[static_cast<size_t>(id - 1)], segment(), id);
-    for (int id = 1; id < layout.num_workers; ++id)
-      await_answer(processes_[static_cast<size_t>(id - 1)], id, start_timeout);
+    for (int id = 1; id < layout.num_workers; ++id) await_answer(processes_[static_cast<size_t>(id - 1)], id, start_timeout);
     worker0_ = std::make_unique<Worker0>(segment(), &exchange, nullptr);
   } catch (...) {
     kill_all("the session did not start");
@@ -52,12 +51,12 @@ void ProcessChannel::give_up(std::string_view why) noexcept {
 
 void ProcessChannel::close() noexcept {
   if (segment().abandoned() && !worker0_->ends_within(kGrace))
-    log_line(LogLevel::kWarn, fmt::format("the session is over, but for worker 0, which is waited for: {}",
-                                          hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
+    log_line(LogLevel::kWarn,
+             fmt::format("the session is over, but for worker 0, which is waited for: {}",
+                         hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
   if (worker0_->joinable()) worker0_->join();
   try {
-    for (size_t i = 0; i < processes_.size(); ++i)
-      await_answer(processes_[i], static_cast<int>(i + 1), std::chrono::seconds(10));
+    for (size_t i = 0; i < processes_.size(); ++i) await_answer(processes_[i], static_cast<int>(i + 1), std::chrono::seconds(10));
     ProcessPool::instance().give_back(std::move(processes_));
     processes_.clear();
   } catch (const std::exception& error) {

@@ -35,11 +35,10 @@ namespace {
 constexpr const char* kEnvironment = "TUTTI_WORKER_SOCKET";
 constexpr std::chrono::seconds kToEnd{10};  // for a worker's threads and atexit functions
 
-[[noreturn]] void fail(const char* what, int error) {
-  throw SystemError(fmt::format("{}: {}", what, std::strerror(error)));
-}
+[[noreturn]] void fail(const char* what, int error) { throw SystemError(fmt::format("{}: {}", what, std::strerror(error))); }
 
-/// What posix_spawn does in the child: standard input is empty, the socket keeps its number, SIGINT waits until the worker is ready for it.
+/// What posix_spawn does in the child: standard input is empty, the socket keeps its number, SIGINT waits until the worker is
+/// ready for it.
 struct ChildSetUp {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -115,7 +114,9 @@ void ProcessPool::remember_program(std::vector<std::string> arguments) {
   program_ = std::move(arguments);
 }
 
-void interop::set_worker_program(std::vector<std::string> arguments) { ProcessPool::instance().remember_program(std::move(arguments)); }
+void interop::set_worker_program(std::vector<std::string> arguments) {
+  ProcessPool::instance().remember_program(std::move(arguments));
+}
 
 WorkerProcess ProcessPool::start() {
   int ends[2];
@@ -138,8 +139,9 @@ WorkerProcess ProcessPool::start() {
 
 std::vector<WorkerProcess> ProcessPool::take(size_t count) {
   if (program_.empty())
-    throw UsageError("ProcessSession: the program executes itself again as a worker, which needs tutti::run: "
-                     "int main(int argc, char** argv) { return tutti::run(argc, argv, controller); }");
+    throw UsageError(
+        "ProcessSession: the program executes itself again as a worker, which needs tutti::run: "
+        "int main(int argc, char** argv) { return tutti::run(argc, argv, controller); }");
   std::lock_guard lock(mutex_);
   if (std::exchange(generation_, process_generation()) != process_generation()) {
     idle_.clear();  // a fork of the process whose workers these are
@@ -243,7 +245,7 @@ void watch_controller(int socket, pid_t controller) {
       log(LogLevel::kError, "worker process: a function has closed descriptors that are not its own");
       ::_exit(1);
     }
-    ::shutdown(socket, SHUT_RDWR);  // wakes receive_message
+    ::shutdown(socket, SHUT_RDWR);                                       // wakes receive_message
     if (!is_in_session.load()) std::this_thread::sleep_for(2 * kToEnd);  // a controller that lives says so and kills us before
     ::_exit(0);
   }).detach();

@@ -28,8 +28,8 @@ ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
     const size_t started = threads_.size() + (worker0_ ? 1 : 0);
     threads_.clear();
     worker0_.reset();
-    throw SystemError(fmt::format("ThreadedSession: {} of {} worker threads could be started on {}: {}", started, layout.num_workers,
-                                  host_name(), error.what()));
+    throw SystemError(fmt::format("ThreadedSession: {} of {} worker threads could be started on {}: {}", started,
+                                  layout.num_workers, host_name(), error.what()));
   }
 }
 
@@ -40,8 +40,9 @@ bool ThreadChannel::all_end_within(std::chrono::milliseconds limit) {
 
 void ThreadChannel::close() noexcept {
   if (segment().abandoned() && !all_end_within(kGrace))
-    log_line(LogLevel::kWarn, fmt::format("the session is over, but for threads that are waited for:\n{}",
-                                          hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
+    log_line(LogLevel::kWarn,
+             fmt::format("the session is over, but for threads that are waited for:\n{}",
+                         hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
   threads_.clear();
   if (worker0_->joinable()) worker0_->join();
 }

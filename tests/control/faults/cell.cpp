@@ -24,8 +24,8 @@ void sum(int64_t count) {
     if (x != static_cast<float>(worker::count())) throw std::logic_error("a wrong sum");
 }
 
-/// Paths that data takes: small parts travel with the agreement, large ones directly between the members' tensors, what is foreign to
-/// the root's peers through its dst.
+/// Paths that data takes: small parts travel with the agreement, large ones directly between the members' tensors, what is
+/// foreign to the root's peers through its dst.
 void collective(const std::string& name) {
   const Comm world = worker::world();
   const bool is_large = name.starts_with("large");
@@ -62,14 +62,16 @@ void strike(const std::string& fault, const Function& module_function) {
 const bool registered[] = {
     register_global_func("cell.good", [] { sum(1000); }),
     // who: a worker, or all (-1); when: before or after the collective ("inside" comes from TUTTI_FAULT)
-    register_global_func("cell.run", [](const std::string& fault, int who, const std::string& when, const Function& module_function, const std::string& name) {
-      const bool it_is_me = who < 0 || who == worker::id();
-      if (when == "after") sum(500);
-      if (it_is_me && when == "before") strike(fault, module_function);
-      if (it_is_me && fault == "mismatch") sum(100 + worker::id());
-      else if ((!it_is_me || fault != "skip") && !name.starts_with("lent")) collective(name);
-      if (it_is_me && when == "after") strike(fault, module_function);
-    }),
+    register_global_func(
+        "cell.run",
+        [](const std::string& fault, int who, const std::string& when, const Function& module_function, const std::string& name) {
+          const bool it_is_me = who < 0 || who == worker::id();
+          if (when == "after") sum(500);
+          if (it_is_me && when == "before") strike(fault, module_function);
+          if (it_is_me && fault == "mismatch") sum(100 + worker::id());
+          else if ((!it_is_me || fault != "skip") && !name.starts_with("lent")) collective(name);
+          if (it_is_me && when == "after") strike(fault, module_function);
+        }),
 };
 
 Session make(const std::string& kind) {

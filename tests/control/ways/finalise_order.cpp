@@ -82,7 +82,8 @@ int main(int argc, char** argv) {
     worker::group().allreduce(x, x);
     worker::world().split(worker::id() % 2).allreduce(x, x);
     const char* shared = std::getenv("TUTTI_SHARED_MEMORY");
-    if (!(shared && *shared == '0') && !maps_shared_memory()) throw std::logic_error("no memfd:tutti is mapped: this test looks for the wrong name");
+    if (!(shared && *shared == '0') && !maps_shared_memory())
+      throw std::logic_error("no memfd:tutti is mapped: this test looks for the wrong name");
   });
   const int code = tutti::run(argc, argv, controller);
   in_main = false;

@@ -66,25 +66,28 @@ const bool registered[] = {
     register_global_func("interop.group", [] { return talk(worker::group()); }),
     register_global_func("interop.split", [] { return talk(worker::world().split(worker::id() % 2, -worker::id())); }),
     // a communicator lives as long as the command, also when its Comm does not: each holds one of the leader's 64 slots
-    register_global_func("interop.many_splits", [](int n) {
-      std::set<MPI_Comm> different;
-      for (int i = 0; i < n; ++i) different.insert(interop::communicator(worker::world().split(0)));
-      return static_cast<int>(different.size());
-    }),
-    register_global_func("interop.keep_a_comm", [] {  // the last session's is refused, also by the same command of the next
-      static std::map<int, Comm> kept;
-      std::string why;
-      if (auto it = kept.find(worker::id()); it != kept.end()) {
-        why = message_of([&] { interop::communicator(it->second); });
-        kept.erase(it);
-      }
-      kept.emplace(worker::id(), worker::world());
-      return why;
-    }),
-    register_global_func("interop.some_throw", [] {
-      if (worker::id() == worker::count() - 1) throw std::runtime_error("not me");
-      interop::communicator(worker::world());
-    }),
+    register_global_func("interop.many_splits",
+                         [](int n) {
+                           std::set<MPI_Comm> different;
+                           for (int i = 0; i < n; ++i) different.insert(interop::communicator(worker::world().split(0)));
+                           return static_cast<int>(different.size());
+                         }),
+    register_global_func("interop.keep_a_comm",
+                         [] {  // the last session's is refused, also by the same command of the next
+                           static std::map<int, Comm> kept;
+                           std::string why;
+                           if (auto it = kept.find(worker::id()); it != kept.end()) {
+                             why = message_of([&] { interop::communicator(it->second); });
+                             kept.erase(it);
+                           }
+                           kept.emplace(worker::id(), worker::world());
+                           return why;
+                         }),
+    register_global_func("interop.some_throw",
+                         [] {
+                           if (worker::id() == worker::count() - 1) throw std::runtime_error("not me");
+                           interop::communicator(worker::world());
+                         }),
     register_global_func("interop.sleep", [] { std::this_thread::sleep_for(std::chrono::seconds(1)); }),
     register_global_func("interop.finalize", [] { MPI_Finalize(); }),
     register_global_func("interop.nested", [] { interop::session_from(MPI_COMM_SELF); }),
@@ -167,7 +170,8 @@ void misuse() {
     MPI_Comm_free(&across);
     MPI_Comm_free(&half);
   }
-  for (SessionOptions bad : {SessionOptions{.num_workers = size + 1}, SessionOptions{.num_groups = size + 1}, SessionOptions{.num_workers = -1}}) {
+  for (SessionOptions bad :
+       {SessionOptions{.num_workers = size + 1}, SessionOptions{.num_groups = size + 1}, SessionOptions{.num_workers = -1}}) {
     bool made = true;
     const std::string message = message_of([&] { made = static_cast<bool>(interop::session_from(MPI_COMM_WORLD, bad)); });
     EXPECT(rank == 0 ? !message.empty() : message.empty() && !made);

@@ -1,5 +1,5 @@
-// A program with MPI of its own: initialised before, used beside, finalised after. argv[1] = "single": with too low a thread level;
-// "finalised": too early.
+// A program with MPI of its own: initialised before, used beside, finalised after. argv[1] = "single": with too low a thread
+// level; "finalised": too early.
 #include <mpi.h>
 
 #include <cstdio>

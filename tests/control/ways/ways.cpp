@@ -14,24 +14,29 @@ namespace {
 using namespace tutti;
 
 const bool registered[] = {register_global_func("ways.fail", [] { throw std::runtime_error("told to"); }),
-                          register_global_func("ways.stuck", [](int on) {
-                            while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                          }),
-                          register_global_func("ways.echo", [](const std::string& text) { return text; }),
-                          register_global_func("ways.killed", [](int on) {
-                            if (worker::id() == on) std::raise(SIGKILL);
-                          }),
-                          register_global_func("ways.sum", [] {
-                            const Tensor one = Tensor::full<float>({1}, 1);
-                            worker::world().allreduce(one, one);
-                          }),
-                          register_global_func("ways.stopped", [](int on) {
-                            if (worker::id() == on) std::raise(SIGSTOP);
-                          }),
-                          register_global_func("ways.stuck_before_barrier", [](int on) {  // the others wait for it
-                            while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                            worker::world().barrier();
-                          })};
+                           register_global_func("ways.stuck",
+                                                [](int on) {
+                                                  while (worker::id() == on)
+                                                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                                }),
+                           register_global_func("ways.echo", [](const std::string& text) { return text; }),
+                           register_global_func("ways.killed",
+                                                [](int on) {
+                                                  if (worker::id() == on) std::raise(SIGKILL);
+                                                }),
+                           register_global_func("ways.sum",
+                                                [] {
+                                                  const Tensor one = Tensor::full<float>({1}, 1);
+                                                  worker::world().allreduce(one, one);
+                                                }),
+                           register_global_func("ways.stopped",
+                                                [](int on) {
+                                                  if (worker::id() == on) std::raise(SIGSTOP);
+                                                }),
+                           register_global_func("ways.stuck_before_barrier", [](int on) {  // the others wait for it
+                             while (worker::id() == on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                             worker::world().barrier();
+                           })};
 
 /// Every worker answers.
 void use(Session s) {
@@ -54,7 +59,9 @@ int controller(int argc, char** argv) {
   if (what.starts_with("stuck") || what == "busy") {  // the last worker, or worker 0
     std::printf("output that was written before\n");
     std::fflush(stdout);
-    Session s = kind == "thread" ? Session(ThreadedSession(3)) : kind == "process" ? Session(ProcessSession(3)) : Session::create();
+    Session s = kind == "thread"    ? Session(ThreadedSession(3))
+                : kind == "process" ? Session(ProcessSession(3))
+                                    : Session::create();
     const std::chrono::milliseconds limit(300);
     const int on = argc > 3 ? std::atoi(argv[3]) : 0;
     if (what == "stuck_and_thrown") {
@@ -85,7 +92,9 @@ int controller(int argc, char** argv) {
   if (what == "preempted") {  // works until it is asked to make room
     Session s = Session::create();
     auto size = s.get_global_func("runtime.disco.world_size");
-    s.on_preemption([&] { std::printf("saved on %ld workers\n", static_cast<long>(size().debug_get_from_remote(s.num_workers() - 1).as<int64_t>())); });
+    s.on_preemption([&] {
+      std::printf("saved on %ld workers\n", static_cast<long>(size().debug_get_from_remote(s.num_workers() - 1).as<int64_t>()));
+    });
     std::printf("at work\n");
     std::fflush(stdout);
     for (;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) size(), s.sync_all();
@@ -115,7 +124,9 @@ int controller(int argc, char** argv) {
     s.get_global_func("ways.fail")();
   }
   if (what == "static") {  // ended by exit(), after tutti::run
-    static Session s = kind == "thread" ? Session(ThreadedSession(3)) : kind == "process" ? Session(ProcessSession(3)) : Session::create();
+    static Session s = kind == "thread"    ? Session(ThreadedSession(3))
+                       : kind == "process" ? Session(ProcessSession(3))
+                                           : Session::create();
     use(s);
   }
   if (what == "shutdown_in_flight") {

@@ -11,7 +11,9 @@ EXPORT int (*__TVMFFIEnvModLookupFromImports)(TVMFFIObjectHandle, const char*, T
 EXPORT void* __tvm_ffi__library_ctx;
 
 static int seen_by_constructor;
-__attribute__((constructor)) static void look(void) { seen_by_constructor = *(void* volatile*)&__TVMFFIFunctionCall != 0; }  /* volatile: clang runs constructors when it compiles */
+__attribute__((constructor)) static void look(void) {
+  seen_by_constructor = *(void* volatile*)&__TVMFFIFunctionCall != 0;
+} /* volatile: clang runs constructors when it compiles */
 
 EXPORT int __tvm_ffi_call_import(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self;

@@ -5,8 +5,9 @@
 
 #include "tutti/abi.h"
 
-#define FUNCTION(name) \
-  __attribute__((visibility("default"))) int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result)
+#define FUNCTION(name)                                                                                             \
+  __attribute__((visibility("default"))) int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, \
+                                                              TVMFFIAny* result)
 #define UNUSED (void)self, (void)args, (void)num_args, (void)result
 
 static void no_deleter(void* self, int flags) { (void)self, (void)flags; }
@@ -27,7 +28,8 @@ static Object* lost; /* on purpose: who returns rubbish does not get it freed */
 static Object* object(int32_t type_index, TVMFFIAny* result) {
   Object* made = calloc(1, sizeof *made);
   made->next = __atomic_load_n(&lost, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(&lost, &made->next, made, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+  while (!__atomic_compare_exchange_n(&lost, &made->next, made, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
   made->header.combined_ref_count = ((uint64_t)1 << 32) | 1;
   made->header.type_index = type_index;
   made->header.deleter = no_deleter;
@@ -42,7 +44,9 @@ FUNCTION(garbage_type_index) { return UNUSED, result->type_index = 37, 0; }
 FUNCTION(negative_type_index) { return UNUSED, result->type_index = -5, 0; }
 FUNCTION(null_object) { return UNUSED, result->type_index = kTVMFFITensor, result->v_obj = NULL, 0; }
 FUNCTION(wild_object) { return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = (TVMFFIObject*)0x4242424242424240, 0; }
-FUNCTION(misaligned_object) { return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = (TVMFFIObject*)((char*)&data_not_code + 1), 0; }
+FUNCTION(misaligned_object) {
+  return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = (TVMFFIObject*)((char*)&data_not_code + 1), 0;
+}
 FUNCTION(unmapped_object) { return UNUSED, result->type_index = kTVMFFIStr, result->v_obj = unmapped(), 0; }
 FUNCTION(another_type) { return UNUSED, object(kTVMFFIShape, result), result->type_index = kTVMFFITensor, 0; }
 FUNCTION(no_references) { return UNUSED, object(kTVMFFIStr, result)->header.combined_ref_count = 0, 0; }
@@ -113,15 +117,21 @@ FUNCTION(endless_array) {
   object(kTVMFFIArray, result)->items = (TVMFFISeqCell){&data_not_code, INT64_MAX, INT64_MAX, NULL};
   return 0;
 }
-FUNCTION(function_no_code) { return UNUSED, object(kTVMFFIFunction, result)->function.safe_call = (TVMFFISafeCallType)(uintptr_t)&data_not_code, 0; }
-FUNCTION(function_of_the_kernel) { return UNUSED, object(kTVMFFIFunction, result)->function.safe_call = (TVMFFISafeCallType)(uintptr_t)0xffffffffff600040, 0; }
+FUNCTION(function_no_code) {
+  return UNUSED, object(kTVMFFIFunction, result)->function.safe_call = (TVMFFISafeCallType)(uintptr_t)&data_not_code, 0;
+}
+FUNCTION(function_of_the_kernel) {
+  return UNUSED, object(kTVMFFIFunction, result)->function.safe_call = (TVMFFISafeCallType)(uintptr_t)0xffffffffff600040, 0;
+}
 FUNCTION(local_char_pointer) { return UNUSED, result->type_index = kTVMFFIRawStr, result->v_c_str = "borrowed", 0; }
 
 FUNCTION(error_not_set) { return UNUSED, -1; }
 FUNCTION(error_and_success) { return UNUSED, TVMFFIErrorSetRaisedFromCStr("ValueError", "left over"), 0; }
 FUNCTION(other_code) { return UNUSED, 12345; }
 FUNCTION(null_error_texts) { return UNUSED, TVMFFIErrorSetRaisedFromCStr(NULL, NULL), -1; }
-FUNCTION(error_no_object) { return UNUSED, object(kTVMFFIShape, result), TVMFFIErrorSetRaised(result->v_obj), result->type_index = 0, -1; }
+FUNCTION(error_no_object) {
+  return UNUSED, object(kTVMFFIShape, result), TVMFFIErrorSetRaised(result->v_obj), result->type_index = 0, -1;
+}
 FUNCTION(long_error) {
   UNUSED;
   char* message = malloc(10000001);

@@ -42,7 +42,7 @@ EXPORT int __tvm_ffi_neighbour(void* self, const TVMFFIAny* args, int32_t num_ar
 EXPORT int neighbour(void) { return 17; }
 #endif
 #ifdef WEIGHTS
-EXPORT unsigned char weights[1 << 20] = {1};      /* most of the file: half of it has all headers */
+EXPORT unsigned char weights[1 << 20] = {1};       /* most of the file: half of it has all headers */
 EXPORT unsigned char* __tvm_ffi_weights = weights; /* the loader writes an address behind them */
 #endif
 #ifdef NO_INITIALIZATION

@@ -4,8 +4,9 @@
 
 #include "tutti/abi.h"
 
-#define FUNCTION(name) \
-  __attribute__((visibility("default"))) int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result)
+#define FUNCTION(name)                                                                                             \
+  __attribute__((visibility("default"))) int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, \
+                                                              TVMFFIAny* result)
 #define UNUSED (void)self, (void)args, (void)num_args, (void)result
 
 typedef struct {

@@ -1,8 +1,9 @@
 /* Links libtvm_ffi: that one is used, for this module and all others. */
 #include "tutti/abi.h"
 
-#define FUNCTION(name) \
-  __attribute__((visibility("default"))) int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result)
+#define FUNCTION(name)                                                                                             \
+  __attribute__((visibility("default"))) int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, \
+                                                              TVMFFIAny* result)
 #define UNUSED (void)self, (void)args, (void)num_args, (void)result
 
 int fake_tvm_ffi_uses(void);

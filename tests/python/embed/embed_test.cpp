@@ -42,7 +42,8 @@ TEST(Embed, an_exception_is_a_failure_with_its_traceback) {
 TEST(Embed, no_such_module) {
   Session s = make_session();
   s.import_python_module("no_such_module");
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("ModuleNotFoundError: No module named 'no_such_module'"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("ModuleNotFoundError: No module named 'no_such_module'"),
+            std::string::npos);
 }
 
 TEST(Embed, again_and_again) {
