@@ -13,8 +13,7 @@ for program in ip iptables; do command -v $program >/dev/null || { echo "skipped
 fail() { echo "FAILED: $1"; tail -n 40 "$out"; exit 1; }
 # tutti ARGUMENTS...: as if typed on the first host
 tutti() {
-  timeout -k 5 120 "$HOSTS_STATE/agent" tuttir1 "exec env OMPI_MCA_plm_rsh_agent=$HOSTS_STATE/agent OMPI_MCA_plm=rsh OMPI_MCA_ras=^slurm OMPI_MCA_btl_tcp_if_include=eth0 \
-    OMPI_MCA_oob_tcp_if_include=eth0 $build/launcher/tutti $(printf '%q ' "$@")" >"$out" 2>&1
+  timeout -k 5 120 "$HOSTS_STATE/agent" tuttir1 "exec env $(tr '\n' ' ' <"$HOSTS_STATE/env") $build/launcher/tutti $(printf '%q ' "$@")" >"$out" 2>&1
 }
 hosts=(--hosts tuttir1:2,tuttir2:2,tuttir3:2)
 
