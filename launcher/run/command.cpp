@@ -91,7 +91,7 @@ std::vector<std::pair<std::string, std::string>> mpirun_variables() {
   return {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
           {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-          {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}};
+          {"PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe"}};
 }
 
 bool has_pmix(const Site& site) { return site.srun_mpi.find("pmix") != std::string::npos; }

@@ -141,6 +141,7 @@ class LauncherStream {
     if (by_ == Launcher::kSrun && !said_at_start_) said_at_start_ = code_of_start(line);  // with a label or without
     if (rank == Unframer::kLauncher) {
       if (by_ == Launcher::kSrun) note_end_of_task(line);
+      else if (!told_ && by_prrte_ && tells_of_lost_host(line)) told_ = 1;
       else if (!told_) told_ = by_prrte_ && tells_of_abort(line) ? said_by_rank_ : code_of_abort(line);
       put("", "", std::string(line) + '\n');
       return;
@@ -302,7 +303,7 @@ class Job {
     while (out_ && !(out_->is_written() && err_->is_written()) && !is_given_up_ && !(was_asked_ && Clock::now() > patience))
       step();
     int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
-    if (code == 0 && by_ == Launcher::kMpirun && err_ && err_->told()) code = 1;  // MPI_Abort(comm, 0) is no success
+    if (code == 0 && by_ == Launcher::kMpirun && err_ && err_->told()) code = 1;  // MPI_Abort(comm, 0), a lost host: no success
     const bool has_crashed = WIFSIGNALED(*status_);  // as mpirun may when it hears of another MPI_Abort while it ends
     if (code != 0 && err_ && err_->told() && *err_->told() != 0 && (by_ == Launcher::kSrun || terminated_ || has_crashed))
       code = *err_->told();

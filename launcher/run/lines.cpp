@@ -82,6 +82,8 @@ std::optional<int> code_of_abort(std::string_view line) {
 
 bool tells_of_abort(std::string_view line) { return line.starts_with("\"abort\". This may have caused other processes"); }
 
+bool tells_of_lost_host(std::string_view line) { return line.starts_with("PRTE has lost communication with a remote daemon"); }
+
 std::optional<int> code_of_start(std::string_view line) {
   if (!line.starts_with("slurmstepd") || line.find(": error: execve(): ") == std::string_view::npos) return std::nullopt;
   return line.ends_with(strerror(ENOENT)) ? 127 : 126;

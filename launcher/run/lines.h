@@ -37,6 +37,9 @@ std::optional<int> code_of_abort(std::string_view line);
 /// The words of Open MPI 5's mpirun on MPI_Abort; the code is in the rank's own.
 bool tells_of_abort(std::string_view line);
 
+/// The words of Open MPI 5's mpirun on a host that it has lost; it returns 0 then.
+bool tells_of_lost_host(std::string_view line);
+
 /// Slurm's words of a task on a program that can't be started, as a shell's exit code: 127 if there is none, else 126.
 std::optional<int> code_of_start(std::string_view line);
 

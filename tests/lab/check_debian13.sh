@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_debian13.sh COMMAND [DIR]: COMMAND, run by bash in a fresh Debian 13 on tutti's sources as they are committed. Root.
+# check_debian13.sh COMMAND [DIR]: COMMAND, run by bash in a fresh Debian 13, on tutti's sources as they are committed. Root.
 # Nothing is left behind but DIR, where one is named: what is there is used again. Exit code 77: no debootstrap here.
 set -euo pipefail
 command=$1 dir=${2:-}
@@ -15,8 +15,13 @@ fi
 rm -f "$dir.log"
 mkdir -p "$dir/root/tutti"
 git -C "$source" archive HEAD | tar -x -C "$dir/root/tutti"
-# processes, mounts, shared memory and names of System V of its own: all end with it
+# processes, mounts, shared memory and names of System V of its own: all end with it. Its folder is the root, not by chroot:
+# nsenter, by which tests/lab/hosts-* reach their hosts, leaves a chroot
 unshare --mount --pid --ipc --fork --kill-child=KILL bash -euc '
-  mount --rbind /dev "$1/dev"; mount --rbind /sys "$1/sys"; mount -t proc proc "$1/proc"; mount -t tmpfs -o mode=1777 shm "$1/dev/shm"
-  mount -t tmpfs -o mode=1777 tmp "$1/tmp"
-  exec chroot "$1" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 bash -c "cd /root/tutti; $2"' - "$dir" "$command"
+  mount --bind "$1" "$1"
+  cd "$1"
+  mount --rbind /dev dev; mount --rbind /sys sys; mount -t proc proc proc
+  for own in dev/shm tmp run; do mount -t tmpfs -o mode=1777 own "$own"; done
+  pivot_root . mnt
+  umount -l /mnt
+  exec env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 bash -c "cd /root/tutti; $2"' - "$dir" "$command"

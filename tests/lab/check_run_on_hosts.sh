@@ -18,6 +18,7 @@ tutti() {
 hosts=(--hosts tuttir1:2,tuttir2:2,tuttir3:2)
 
 tutti run -n 6 "${hosts[@]}" -- hostname && [ "$(grep -cE '^\[[0-5]\] tuttir[123]$' "$out")" = 6 ] || fail "hostname"
+for host in 1 2 3; do [ "$(grep -c "tuttir$host$" "$out")" = 2 ] || fail "two ranks on tuttir$host"; done
 tutti run -n 6 "${hosts[@]}" -- "$build/examples/digits" && grep -q 'accuracy 0.9' "$out" || fail "the digits"
 tutti test -n 3,6 "${hosts[@]}" --junit "$HOSTS_STATE/junit" -- "$build/tests/launcher/spmd" && grep -q '2 passed, 0 failed' "$out" || fail "tutti test"
 grep -q 'name="spmd, 6 ranks" tests="6"' "$HOSTS_STATE/junit" || fail "results of rank 0: $(cat "$HOSTS_STATE/junit")"

@@ -108,6 +108,8 @@ TEST(CodeOfAbort, mpirun_tells_it) {
 }
 
 TEST(CodeOfStart, slurm_tells_it) {
+  EXPECT_TRUE(tells_of_lost_host("PRTE has lost communication with a remote daemon."));
+  EXPECT_FALSE(tells_of_lost_host("  Remote daemon: [prterun-h1-2788@0,2] on node h3"));
   EXPECT_EQ(code_of_start("slurmstepd-n1: error: execve(): /tmp/./nosuch: No such file or directory"), 127);
   EXPECT_EQ(code_of_start("slurmstepd: error: execve(): /etc/passwd: Permission denied"), 126);
   for (const char* line : {"", "slurmstepd: error: x", "p: error: execve(): p: No such file or directory"})
@@ -138,7 +140,7 @@ TEST(RunCommand, options_of_Open_MPI_5) {
   five.has_prrte = true;
   const std::string told = as_shell(command({}, five));
   EXPECT_NE(told.find("--prtemca oob_tcp_keepalive_time 3 --prtemca"), std::string::npos) << told;
-  EXPECT_NE(told.find("PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"), std::string::npos) << told;
+  EXPECT_NE(told.find("PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe"), std::string::npos) << told;
   EXPECT_NE(told.find("OMPI_MCA_reachable=weighted"), std::string::npos) << told;
   EXPECT_EQ(as_shell(command({.hosts = {"a"}}, five)).find("reachable"), std::string::npos) << "its routes count between hosts";
 }
