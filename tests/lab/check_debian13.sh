@@ -13,6 +13,7 @@ fi
 [ -f "$dir/etc/debian_version" ] || debootstrap --variant=minbase --include=ca-certificates,git trixie "$dir" >"$dir.log" 2>&1 ||
   { tail -n 20 "$dir.log"; echo "debootstrap failed"; exit 1; }
 rm -f "$dir.log"
+chmod 755 "$dir"
 mkdir -p "$dir/root/tutti"
 git -C "$source" archive HEAD | tar -x -C "$dir/root/tutti"
 # processes, mounts, shared memory and names of System V of its own: all end with it. Its folder is the root, not by chroot:
