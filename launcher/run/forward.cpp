@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -12,10 +13,12 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 #include "core/handle.h"
 #include "run/frames.h"
@@ -61,6 +64,16 @@ struct Source {
   }
 };
 
+/// Open MPI 5 ends the job as soon as a rank fails, and forgets what it has not read of that rank, or not passed on yet.
+void let_be_passed_on() {
+  using namespace std::chrono_literals;
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + 1s;
+  for (int unread = 0; ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && Clock::now() < end;)
+    std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(50ms);
+}
+
 /// Ends as the program has ended.
 [[noreturn]] void end_like(int status) {
   if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
@@ -98,6 +111,7 @@ void kill_program(pid_t program) { kill(getpgrp() == getpid() ? 0 : program, SIG
       constexpr int kMostReads = 32;  // more than a pipe holds
       for (int reads = 0; reads < kMostReads && source.pass_on(rank);) ++reads;
     }
+    if (status != 0) let_be_passed_on();
     end_like(status);
   }
 }

@@ -24,7 +24,7 @@ def test_cells():
         "@session.define\ndef hello(x):\n    print('hello', x)\n    return x\n",
         "hello(3)\nsession.sync_all()\ntime.sleep(0.5)",
         "session.show()",
-        "@session.define\ndef pause(x):\n    import time\n    time.sleep(x)\npause(0.2)\nsession.sync_all(progress=True)",
+        "@session.define\ndef pause(x):\n    import time\n    time.sleep(x)\npause(2)\nsession.sync_all(progress=True)",
         "try:\n    hello()\n    session.sync_all()\nexcept tutti.RemoteError as error:\n    print(len(error.failures), error.failures[0].kind)",
         "hello(4).debug_get_from_remote(2)",
     ]]))
