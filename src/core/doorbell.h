@@ -21,8 +21,8 @@ struct Doorbell {
   void ring() {
     if (sleepers.fetch_add(0, std::memory_order_seq_cst) != 0) wake();
   }
-  /// ring() without a fence, for what changes a million times a second: it may overlook one who is just falling asleep, whose
-  /// first sleep is short (kFirstSleep). Only reads the line that ring() takes for itself.
+  /// ring() without a fence, for what changes a million times a second: it may overlook a waiter that is just falling asleep,
+  /// which therefore sleeps shortly for a while (kFirstSleep). Only reads the line that ring() takes for itself.
   void ring_ordered() {
     if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
   }
@@ -69,11 +69,15 @@ bool wait_until(
     ~Counted() { bell.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
     Doorbell& bell;
   } counted(bell);
-  for (std::chrono::nanoseconds at_most = kFirstSleep;; at_most = std::chrono::hours(1)) {
+  for (const auto counted_since = Clock::now();;) {
     const uint32_t seen = bell.value.load(std::memory_order_acquire);
-    if (ready()) return true;
     const auto now = Clock::now();
+    if (ready()) return true;
     if (now >= deadline) return false;
+    // a change that was on its way to memory when we were counted, unseen by its notifier, may have come only now: a sleep that
+    // another notifier has cut short proves nothing (tests/model/ring.pml)
+    const std::chrono::nanoseconds at_most =
+        now - counted_since < kFirstSleep ? Clock::duration(kFirstSleep) : std::chrono::hours(1);
     bell.sleep(seen, std::min<std::chrono::nanoseconds>(at_most, deadline - now));
   }
 }
