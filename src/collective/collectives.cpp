@@ -232,7 +232,7 @@ void Collectives::move(const Members& comm, const Operation& o, Buffer src, Buff
     case CollectiveOp::kScatter: return back_end.scatter(src, dst, o.root, parts(o.root, dst.count, arrivals), arrivals);
     case CollectiveOp::kGather: return back_end.gather(src, dst, o.root, parts(o.root, src.count, arrivals), arrivals);
     case CollectiveOp::kAllToAll: return back_end.all_to_all(src, dst, arrivals);
-    case CollectiveOp::kSendRecv: return *o.src ? back_end.send(src, 1, arrivals) : back_end.recv(dst, 0, arrivals);
+    case CollectiveOp::kSendRecv: return *o.src ? back_end.send(src, arrivals) : back_end.recv(dst, arrivals);
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: return;
   }

@@ -46,8 +46,8 @@ class Communicator {
   virtual void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
                       const std::vector<Arrival>& members) = 0;
   virtual void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) = 0;
-  virtual void send(Buffer src, int to, const std::vector<Arrival>& pair) = 0;
-  virtual void recv(Buffer dst, int from, const std::vector<Arrival>& pair) = 0;
+  virtual void send(Buffer src, const std::vector<Arrival>& pair) = 0;  ///< of two members, the first to the second
+  virtual void recv(Buffer dst, const std::vector<Arrival>& pair) = 0;
 };
 
 class PeerMemory;

@@ -28,6 +28,7 @@ void Command::clear() {
   seq = token = 0;
   site = 0;
   reg = func = 0;
+  is_new = false;
   worker = 0;
   acknowledged.clear();
   freed.clear();
@@ -65,7 +66,7 @@ void encode(Writer& out, const Command& c, std::span<const Value> args) {
     case Action::kCopyFromWorker0:
     case Action::kCopyToWorker0:
       out.put(c.reg);
-      out.put(c.func);  // copy_to_worker_0: 1 = into a new register
+      out.put(int64_t{c.is_new});
       out.put(c.token);
       break;
     case Action::kDebugGetFromRemote:
@@ -151,7 +152,7 @@ void decode_command(std::span<const std::byte> bytes, Command& c) {
     case Action::kCopyFromWorker0:
     case Action::kCopyToWorker0:
       c.reg = in.get<int64_t>();
-      c.func = in.get<int64_t>();
+      c.is_new = in.get<int64_t>() == 1;
       c.token = in.get<uint64_t>();
       break;
     case Action::kDebugGetFromRemote:

@@ -1,4 +1,4 @@
-// The commands that the controller broadcasts and the replies of workers. docs/design.md states the layout.
+// The commands that the controller broadcasts and the replies of workers. docs/formats.md states the layout.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ struct Command {
   std::vector<int64_t> freed;        ///< registers whose last DRef is gone
   int64_t reg = 0;                   ///< the register it writes, reads or sets
   int64_t func = 0;                  ///< call_packed: the register with the function
+  bool is_new = false;               ///< copy_to_worker_0: the register is new, and gets the array itself
   int32_t worker = 0;                ///< sync_worker (kAllWorkers: all), debug_*
   uint64_t token = 0;                ///< copies, debug on worker 0: the key of a value in the controller's process
   std::string name;                  ///< get_global_func

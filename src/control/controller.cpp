@@ -260,7 +260,7 @@ DRef Controller::lend(const Tensor& host, const char* what, Where where) {
 
 DRef Controller::put_on_worker0(const Tensor& array, Where where) {
   DRef result;
-  Command command{.action = Action::kCopyToWorker0, .func = 1, .token = exchange_.put(array)};
+  Command command{.action = Action::kCopyToWorker0, .is_new = true, .token = exchange_.put(array)};
   issue(command, {}, where, Clock::time_point::max(), &result);
   return result;
 }

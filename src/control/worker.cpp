@@ -302,7 +302,7 @@ void Worker::lose_results(const Command& command, Origin origin) {
       return registers_.lose(command.reg, origin);
     }
     case Action::kCopyToWorker0:
-      if (command.func == 1) return registers_.lose(command.reg, origin);
+      if (command.is_new) return registers_.lose(command.reg, origin);
       if (id_ == 0) poison_all(registers_.get(command.reg).value, origin);
       return;
     case Action::kDebugSetRegister:
@@ -374,13 +374,12 @@ Value Worker::call(const Command& command) {
 }
 
 void Worker::copy_on_worker0(const Command& command) {
-  const bool is_new = command.action == Action::kCopyToWorker0 && command.func == 1;
   if (id_ != 0) {
-    if (is_new) registers_.set(command.reg, Value());
+    if (command.is_new) registers_.set(command.reg, Value());
     return;
   }
   const Value host = exchange_->take(command.token);
-  if (is_new) return registers_.set(command.reg, host);
+  if (command.is_new) return registers_.set(command.reg, host);
   const auto& slot = registers_.get(command.reg);
   if (slot.lost) throw UsageError(fmt::format("the array was lost when command {} failed", slot.lost->seq));
   const auto* remote = std::get_if<Tensor>(&slot.value.data());

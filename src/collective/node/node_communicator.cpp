@@ -73,8 +73,8 @@ class NodeCommunicator final : public Communicator {
         [&](StagedMoves& staged) { staged.all_to_all(src, dst); });
   }
 
-  void send(Buffer src, int /*to*/, const std::vector<Arrival>& pair) override { send_recv(src, {}, pair); }
-  void recv(Buffer dst, int /*from*/, const std::vector<Arrival>& pair) override { send_recv({}, dst, pair); }
+  void send(Buffer src, const std::vector<Arrival>& pair) override { send_recv(src, {}, pair); }
+  void recv(Buffer dst, const std::vector<Arrival>& pair) override { send_recv({}, dst, pair); }
 
  private:
   void send_recv(Buffer src, Buffer dst, const std::vector<Arrival>& pair) {

@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-/// Threads or processes of one node; data is staged through shared memory.
+/// Threads or processes of one node: data travels with the arrivals, is moved by the members directly, or is staged.
 std::unique_ptr<Communicator> make_node_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key);
 
 }  // namespace tutti

@@ -136,8 +136,8 @@ class TwoLevelCommunicator final : public Communicator {
     flat().gather(src, dst, root, counts, members);
   }
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) override { flat().all_to_all(src, dst, members); }
-  void send(Buffer src, int to, const std::vector<Arrival>& pair) override { flat().send(src, to, pair); }
-  void recv(Buffer dst, int from, const std::vector<Arrival>& pair) override { flat().recv(dst, from, pair); }
+  void send(Buffer src, const std::vector<Arrival>& pair) override { flat().send(src, pair); }
+  void recv(Buffer dst, const std::vector<Arrival>& pair) override { flat().recv(dst, pair); }
 
  private:
   std::vector<Arrival> on_node(const std::vector<Arrival>& members) const {
