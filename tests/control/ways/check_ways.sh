@@ -14,8 +14,8 @@ expect_now() { # expect_now CODE TEXT COMMAND...; code any: neither 0 nor a time
   shift 2
   out=$(mktemp -p "$dir")
   timeout 60 "$@" >"$out" 2>&1 || got=$?
-  # mpirun 4.1 may crash itself when it hears of another rank's MPI_Abort while it ends
-  if [ $got = 139 ] && grep -q pmix_server_log_fn "$out" && grep -q 'MPI_ABORT was invoked' "$out"; then
+  # mpirun 4.1 may crash itself, and print nothing of the abort, when it hears of another rank's MPI_Abort while it ends
+  if [ $got = 139 ] && grep -q pmix_server_log_fn "$out"; then
     got=0
     timeout 60 "$@" >"$out" 2>&1 || got=$?
   fi
