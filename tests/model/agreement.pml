@@ -57,6 +57,7 @@ byte waits_in[WORKERS];  /* flight recorder: a collective without a verdict */
 byte moves_in[WORKERS];  /* and one with */
 byte has_moved[WORKERS]; /* in collectives that move parts of all: set of ids */
 bit leaver;
+#define STANDS_IN(l, what) (line[l].number != 0 && line[l].id == (what))
 
 /* not shared: what is checked, and what lets a waiting worker look again only if there is something new */
 byte verdict[IDS + 1];
@@ -140,7 +141,7 @@ inline view_arrival(w, wanted) {
     :: else ->
        pick = newest;
        if  /* the one before it, if that is the one asked for */
-       :: wanted != 0 && line[L(w, 1 - newest)].number != 0 && line[L(w, 1 - newest)].id == wanted && line[L(w, newest)].id != wanted ->
+       :: wanted != 0 && STANDS_IN(L(w, 1 - newest), wanted) && line[L(w, newest)].id != wanted ->
           if
           :: record[w].left & BIT(wanted) -> by_record = 1
           :: else ->
@@ -222,10 +223,13 @@ inline settle() {
 
 /* ---- deadlocks ---- */
 
-/* circle := what every worker waits for, if all of them are in a deadlock that has me in it; 0: none. Reads one after the other */
+/* circle := the workers of a deadlock that has me in it, and what each waits for; 0: none. Reads one worker after the other */
 inline look_for_deadlock() {
   for (o : 0 .. WORKERS - 1) {
-    atomic { s_waits[o] = waits_in[o]; s_in[o] = (waits_in[o] != 0 -> waits_in[o] : moves_in[o]); s_members[o] = 0; s_left[o] = 0; s_joined[o] = 0 }
+    atomic {
+      s_waits[o] = waits_in[o]; s_in[o] = (waits_in[o] != 0 -> waits_in[o] : moves_in[o]);
+      s_members[o] = 0; s_left[o] = 0; s_joined[o] = 0
+    }
     if
     :: s_in[o] != 0 ->
        atomic { !is_being_written(o); view_arrival(o, 0);
@@ -314,10 +318,10 @@ inline agree_by_lines() {
      :: else ->
         read_latest(late);
         d_step {
-          is_same = line[L(late, newest)].number != 0 && line[L(late, newest)].id == id && line[L(late, newest)].sig == sig;
+          is_same = STANDS_IN(L(late, newest), id) && line[L(late, newest)].sig == sig;
           was_in_record = line[L(late, newest)].in_record;
           if
-          :: line[L(late, newest)].number != 0 && line[L(late, newest)].id == id && (line[L(late, newest)].sig != sig || was_in_record) -> is_not_enough = 1
+          :: STANDS_IN(L(late, newest), id) && (line[L(late, newest)].sig != sig || was_in_record) -> is_not_enough = 1
           :: else
           fi;
           joined = is_same && !was_in_record
@@ -325,7 +329,10 @@ inline agree_by_lines() {
         if
         :: is_same
         :: else ->
-           d_step { is_same = line[L(late, 1 - newest)].number != 0 && line[L(late, 1 - newest)].id == id && line[L(late, 1 - newest)].sig == sig && !line[L(late, 1 - newest)].in_record }
+           d_step {
+             is_same = STANDS_IN(L(late, 1 - newest), id) && line[L(late, 1 - newest)].sig == sig;
+             is_same = is_same && !line[L(late, 1 - newest)].in_record
+           }
            if
            :: is_same && !was_in_record -> joined = 1
            :: is_same && was_in_record ->  /* it went on to what needs its record */

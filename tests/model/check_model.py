@@ -12,7 +12,7 @@ import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ALL = ["-DHC4"]  # states by a hash of 64 bits
-SAMPLE = ["-DBITSTATE"]  # by three bits of 2^31: a part of the states, where all are too many
+SAMPLE = ["-DBITSTATE"]  # by three bits of 2^31: as many as come in SAMPLE_SECONDS
 RUNS = [  # model, its parameters, how
     ("seqlock", "", ALL),
     ("ring", "-DREADERS=1", ALL),
@@ -45,11 +45,13 @@ def check(model, parameters, how):
     """What pan says; the number of states."""
     with tempfile.TemporaryDirectory() as folder:
         words = parameters.split()
-        subprocess.run(["spin", "-a", *words, str(FOLDER / f"{model}.pml")], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        source = str(FOLDER / f"{model}.pml")
+        subprocess.run(["spin", "-a", *words, source], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["gcc", "-O2", "-w", "-DSAFETY", "-DNOFAIR", *how, "-o", "pan", "pan.c"], cwd=folder, check=True)
         limit = ["timeout", "--signal=INT", str(SAMPLE_SECONDS)] if how == SAMPLE else []
         sizes = ["-w31"] if how == SAMPLE else ["-w26"]
-        said = subprocess.run([*limit, "./pan", "-m1000000", *sizes], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+        command = [*limit, "./pan", "-m1000000", *sizes]
+        said = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
     states = re.search(r"([0-9.e+]+) states, stored", said)
     return said, int(float(states[1])) if states else 0
 
@@ -62,10 +64,11 @@ def main():
     for model, parameters, how in RUNS:
         begin = time.monotonic()
         said, states = check(model, parameters, how)
-        is_whole = "max search depth too small" not in said and "Search not completed" not in said and "out of memory" not in said
+        is_whole = not re.search("max search depth too small|Search not completed|out of memory", said)
         is_well = "errors: 0" in said and states > 0 and (is_whole or how == SAMPLE)
         failed += not is_well
-        print(f"{'ok' if is_well else 'FAILED'}: {model} {parameters}: {states:,} states{'' if how == ALL else ', a sample'}, {time.monotonic() - begin:.0f} s", flush=True)
+        size = f"{states:,} states{'' if how == ALL else ', a sample'}, {time.monotonic() - begin:.0f} s"
+        print(f"{'ok' if is_well else 'FAILED'}: {model} {parameters}: {size}", flush=True)
         if not is_well:
             print(said)
     for model, parameters, expected in FAULTS:
