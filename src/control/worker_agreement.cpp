@@ -150,7 +150,8 @@ std::vector<CollectiveId> SegmentView::joined(int worker) {
 
 bool SegmentView::finished(int worker, uint64_t seq) {
   const WorkerSlot& slot = segment_.slot(worker);
-  return slot.finished_seq.load(std::memory_order_seq_cst) >= seq || slot.failed_seq.load(std::memory_order_seq_cst) == seq;
+  // in this order: a failure that a later one has replaced is of a command that is finished by then
+  return slot.failed_seq.load(std::memory_order_seq_cst) == seq || slot.finished_seq.load(std::memory_order_seq_cst) >= seq;
 }
 std::optional<Origin> SegmentView::failure_at(int worker, uint64_t seq) {
   return Failures::at(segment_.failures(worker), seq, [this] { return segment_.abandoned(); });

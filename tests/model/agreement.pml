@@ -29,6 +29,9 @@
 #elif ORDER == 2  /* three workers, a communicator for each pair of them: (0,1), (1,2), (0,2) */
 #define MEMBERS(id) ((id) == 1 -> 3 : ((id) == 2 -> 6 : 5))
 #define EARLIER(id) 0
+#elif ORDER == 4  /* one of all, one of two of the three: a deadlock of these, while the third only polls their lines */
+#define MEMBERS(id) ((id) == 1 -> 7 : 6)
+#define EARLIER(id) 0
 #else             /* one of all, then some of worker 1 alone, as if with others: it goes ahead */
 #define MEMBERS(id) ((id) == 1 -> ALL : 2)
 #define EARLIER(id) (BIT(id) - 2)
