@@ -3,7 +3,7 @@
 #   launcher/quickstart.sh              installs what is missing, builds tutti and one example, runs it on four ranks
 #   launcher/quickstart.sh test         builds all, runs the quick tests
 #   launcher/quickstart.sh test --long  the long suite as well (full matrices, soaks)
-# On two cores these take 3 minutes, 20 minutes, hours.
+# On two cores these take 4 minutes, 20 minutes, hours.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 usage() { sed -n '2,6s/^# \{0,1\}//p' "launcher/quickstart.sh"; exit 2; }
