@@ -21,6 +21,7 @@ std::vector<Command> examples() {
     c.reg = 12;
     if (c.action == Action::kGetGlobalFunc) c.name = "a.b";
     if (c.action == Action::kCallPacked) c.func = 3, c.args = {1, "x", RegisterRef{0, 9}, List{2.0}};
+    if (c.action == Action::kCopyToWorker0) c.is_new = true;
     if (c.action == Action::kSyncWorker || c.action == Action::kDebugGetFromRemote) c.worker = 2;
     if (c.action == Action::kDebugSetRegister)
       c.worker = 1, c.args = {Shape{1, 2}}, c.offers = {{.dtype = kFloat32, .shape = {100, 1000}, .place = {}}};
@@ -48,6 +49,7 @@ TEST(Command, round_trips_and_believes_no_prefix) {
     EXPECT_EQ(d.seq, c.seq);
     EXPECT_EQ(d.acknowledged, c.acknowledged);
     EXPECT_EQ(d.freed, c.freed);
+    EXPECT_EQ(d.is_new, c.is_new);
     EXPECT_EQ(d.args, c.args);
     EXPECT_EQ(encode(d), bytes);
     for (size_t cut = 0; cut < bytes.size(); ++cut) EXPECT_THROW(decode_command(std::span(bytes).first(cut)), WireError);
