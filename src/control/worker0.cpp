@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <mutex>
 
 namespace tutti {
@@ -79,7 +80,7 @@ void Worker0::serve() {
     // somebody waits for what only this thread may run: it pays to be awake for the next
     if (now - last_own < policy_.yield && now - last_wait < policy_.yield) yield_cpu();
     else if (now - last_command < kActive) rest(State::kNaps, kLookNap);
-    else rest(State::kSleeps, now - last_command < 2 * kActive ? std::chrono::nanoseconds(kFirstSleep) : kSleep);
+    else rest(State::kSleeps, kSleep);
   }
 }
 
@@ -107,10 +108,13 @@ bool Worker0::work(Clock::time_point& last_own) {
 void Worker0::rest(State state, std::chrono::nanoseconds at_most) {
   const uint32_t seen = bell_.value.load(std::memory_order_acquire);
   state_.store(state, std::memory_order_seq_cst);
-  bool may_sleep = false;  // nobody else runs the worker, and nothing is there
-  if (const std::unique_lock lock(turn_, std::try_to_lock); lock.owns_lock())
-    may_sleep = !segment_.abandoned() && !worker_->is_due();
-  if (may_sleep) bell_.sleep(seen, at_most);
+  const auto may_sleep = [this] {  // nobody else runs the worker, and nothing is there
+    const std::unique_lock lock(turn_, std::try_to_lock);
+    return lock.owns_lock() && !segment_.abandoned() && !worker_->is_due();
+  };
+  // issued() has no fence: a command that was on its way to memory when the state changed comes while the first sleep lasts
+  if (may_sleep()) bell_.sleep(seen, std::min<std::chrono::nanoseconds>(at_most, kFirstSleep));
+  if (at_most > kFirstSleep && may_sleep()) bell_.sleep(seen, at_most);
   state_.store(State::kAwake, std::memory_order_seq_cst);
 }
 
