@@ -63,7 +63,7 @@ struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> step;  // hand-overs made in node-local collectives
   std::atomic<uint64_t> taken;             // agreements whose arrivals this worker has read
   alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: see WorkerAgreement
-  alignas(64) std::atomic<uint32_t> may_move;        // in a collective: it may be in the memory of others
+  alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
 };
 
 struct SegmentHeader {
@@ -118,7 +118,7 @@ class Segment {
 
   uint64_t least_finished();
   void abandon(std::string_view why);  ///< the first one's words stay
-  bool abandoned() { return header().abandoned.load(std::memory_order_acquire) != 0; }
+  bool abandoned() { return header().abandoned.load(std::memory_order_seq_cst) != 0; }
   void check_not_abandoned();  ///< @throws TransportError
 
   static constexpr size_t kRingBytes = size_t{1} << 20, kReplyBytes = size_t{1} << 18, kStagingBytes = size_t{1} << 18;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -229,39 +230,50 @@ void WorkerAgreement::decline(const CollectiveId& id) {
   left_.emplace_back(id, here());
   Arrival arrival{.id = id};
   write(arrival, Readers::kLeader);
+  segment_.slot(worker_).ended.store(arrived_, std::memory_order_release);
 }
 
 const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   if (left_.size() >= kMostFailures)
     throw UsageError(fmt::format("{} collectives have failed in this command; let the error out of the function", left_.size()));
   recorder_.begin_collective(mine.id, mine.signature);
-  segment_.slot(worker_).may_move.store(1, std::memory_order_release);
   const bool on_node = std::all_of(mine.members.begin(), mine.members.end(), [&](int w) { return segment_.has(w); });
-  if (on_node) {
-    const CollectiveOp op = mine.signature.op;
-    has_part_of_all_ = mine.signature.count > 0 && (op == CollectiveOp::kAllreduce || op == CollectiveOp::kReduceScatter ||
-                                                    op == CollectiveOp::kAllgather || op == CollectiveOp::kAllToAll);
-    const bool line_is_enough = left_.empty() && mine.counts.empty();
-    write(mine, line_is_enough ? Readers::kLine : left_.empty() ? Readers::kRecord : Readers::kLeader);
-    agree_on_node(mine, line_is_enough);
-  } else {
-    has_part_of_all_ = false;
-    write(mine, Readers::kLeader);
-    agree_across_nodes(mine);
+  const CollectiveOp op = mine.signature.op;
+  has_part_of_all_ = on_node && mine.signature.count > 0 &&
+                     (op == CollectiveOp::kAllreduce || op == CollectiveOp::kReduceScatter || op == CollectiveOp::kAllgather ||
+                      op == CollectiveOp::kAllToAll);
+  const bool line_is_enough = on_node && left_.empty() && mine.counts.empty();
+  write(mine, line_is_enough ? Readers::kLine : on_node && left_.empty() ? Readers::kRecord : Readers::kLeader);
+  // others may agree with us from here on; and those that have lost the session wait for us, or we see that it is lost
+  segment_.check_not_abandoned();
+  try {
+    if (on_node) agree_on_node(mine, line_is_enough);
+    else agree_across_nodes(mine);
+  } catch (const UsageError&) {  // it has left, as has a ConsequenceError's
+    throw;
+  } catch (const ConsequenceError&) {
+    throw;
+  } catch (const TransportError&) {
+    throw;
+  } catch (const std::exception& error) {
+    broken(error.what());
   }
   return arrivals_;
 }
 
 void WorkerAgreement::lost() {
-  segment_.slot(worker_).may_move.store(0, std::memory_order_release);
+  segment_.slot(worker_).ended.store(arrived_, std::memory_order_release);
+  const auto may_move = [&](int32_t other) {
+    const uint64_t arrived = std::max(segment_.arrival_line(other, 0).version(), segment_.arrival_line(other, 1).version()) / 2;
+    return arrived > segment_.slot(other).ended.load(std::memory_order_acquire);
+  };
   const auto end = Clock::now() + kMoving;
   for (int32_t other : segment_.workers())
-    while (segment_.slot(other).may_move.load(std::memory_order_acquire) != 0 && Clock::now() < end)
-      std::this_thread::sleep_for(100us);
+    while (may_move(other) && Clock::now() < end) std::this_thread::sleep_for(100us);
 }
 
 void WorkerAgreement::ends(bool well) {
-  segment_.slot(worker_).may_move.store(0, std::memory_order_release);
+  segment_.slot(worker_).ended.store(arrived_, std::memory_order_release);
   recorder_.end_collective(well ? Record::State::kDone : Record::State::kFailed);
   if (std::exchange(takes_at_end_, false)) return take();
   if (well && has_part_of_all_) takers_[line_].clear();  // whose part we have has read our arrival
@@ -443,11 +455,16 @@ std::optional<Deadlock> WorkerAgreement::deadlock() {
   return found;
 }
 
-/// Memory of a member that has died can't be mapped, say: who watches over it knows the cause better, and may speak first.
+/// Memory of a member that has died can't be mapped, or there is none left, say: who watches over a member that has died knows
+/// the cause better, and may speak first.
 void WorkerAgreement::broken(const std::string& why) {
   for (const auto end = Clock::now() + kMoving; !segment_.abandoned() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
-  segment_.abandon(fmt::format("worker {} (pid {} on {}) failed inside a collective that all had agreed on: {}", worker_,
-                               getpid(), host_name(), why));
+  try {
+    segment_.abandon(fmt::format("worker {} (pid {} on {}) failed inside a collective that the others may have agreed on: {}",
+                                 worker_, getpid(), host_name(), why));
+  } catch (const std::bad_alloc&) {
+    segment_.abandon("a worker has no memory left, inside a collective that the others may have agreed on");
+  }
   lost();
   segment_.check_not_abandoned();
   std::abort();  // not reached
