@@ -24,7 +24,7 @@ class NoAgreement final : public Agreement {
   const std::vector<Arrival>& agree(Arrival&) override { return arrivals_; }
   void ends(bool) override {}
   void decline(const CollectiveId&) override {}
-  [[noreturn]] void broken(const std::string& why) override { throw std::runtime_error(why); }
+  [[noreturn]] void broken(std::string_view, std::string_view why) override { throw std::runtime_error(std::string(why)); }
   SubSlot free_slot() override { return {}; }
   Origin here() const override { return {}; }
 

@@ -60,6 +60,12 @@ void check_parts(const Collectives::Members& comm, const Collectives::Operation&
                              whole.element_count()));
 }
 
+/// Who has moved its data has received something from every other member, and each sent only after it had read all arrivals.
+bool hears_of_all(const Signature& s) {
+  return s.count > 0 && (s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter ||
+                         s.op == CollectiveOp::kAllgather || s.op == CollectiveOp::kAllToAll);
+}
+
 /// Those that the root lists; equal ones when it lists none.
 std::vector<int64_t> parts(int root, int64_t own, const std::vector<Arrival>& arrivals) {
   const auto& listed = arrivals[static_cast<size_t>(root)].counts;
@@ -165,6 +171,7 @@ Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const 
   mine_.src = mine_.dst = {};
   mine_.is_eager = false;
   mine_.eager = {};
+  mine_.hears_of_all = hears_of_all(signature);
   return mine_;
 }
 
@@ -214,7 +221,7 @@ void Collectives::run(const Members& comm, Operation operation) {
     throw;
   } catch (const std::exception& error) {
     operation.dst->poison({agreement_.here().worker, agreement_.here().seq});
-    if (has_agreed) agreement_.broken(fmt::format("{}: {}", to_string(operation.op), error.what()));
+    if (has_agreed) agreement_.broken(to_string(operation.op), error.what());
     if (has_arrived) agreement_.ends(false);
     else agreement_.decline(id);
     throw;
@@ -296,7 +303,7 @@ void* Collectives::user_comm(const Members& comm) {
     try {
       made = {make_user_comm(plane_, comm.workers, comm.key), comm.slot};
     } catch (const std::exception& error) {
-      agreement_.broken(fmt::format("interop::communicator: {}", error.what()));
+      agreement_.broken("interop::communicator", error.what());
     }
   }
   return made.comm.get();

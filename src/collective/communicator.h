@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collective/agreement.h"
+#include "agreement/agreement.h"
 #include "core/doorbell.h"
 #include "tutti/worker.h"
 

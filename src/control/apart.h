@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "collective/agreement.h"
+#include "agreement/arrival.h"
 #include "core/wire.h"
 
 namespace tutti {

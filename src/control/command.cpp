@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "control/failures.h"
+#include "agreement/failures.h"
 
 namespace tutti {
 
@@ -45,7 +45,7 @@ void encode(Writer& out, const Command& c, std::span<const Value> args) {
   out.put(c.seq);
   out.put(c.site);
   out.put(static_cast<uint32_t>(c.acknowledged.size()));
-  for (Origin origin : c.acknowledged) Failures::encode_origin(out, origin);
+  for (Origin origin : c.acknowledged) encode(out, origin);
   out.list(c.freed);
   if (c.action == Action::kCallPacked) {  // mostly, and before a jump that a processor may not foresee
     out.put(c.reg);
@@ -89,7 +89,7 @@ void encode(Writer& out, const Reply& r) {
   out.put(r.worker);
   out.put(r.seq);
   out.put(r.token);
-  Failures::encode_origin(out, r.origin);
+  encode(out, r.origin);
   out.put(r.site);
   if (r.kind == Reply::Kind::kValue) tutti::encode(out, r.value);
   if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) tutti::encode(out, r.offers);
@@ -132,7 +132,7 @@ void decode_command(std::span<const std::byte> bytes, Command& c) {
   if (c.action > Action::kDebugSetRegister) throw WireError(fmt::format("unknown action {}", static_cast<int>(c.action)));
   c.seq = in.get<uint64_t>();
   c.site = in.get<uint32_t>();
-  for (auto n = in.get<uint32_t>(); n > 0; --n) c.acknowledged.push_back(Failures::decode_origin(in));
+  for (auto n = in.get<uint32_t>(); n > 0; --n) c.acknowledged.push_back(decode_origin(in));
   in.list(c.freed);
   if (c.action == Action::kCallPacked) {
     c.reg = in.get<int64_t>();
@@ -185,7 +185,7 @@ Reply decode_reply(std::span<const std::byte> bytes) {
   r.worker = in.get<int32_t>();
   r.seq = in.get<uint64_t>();
   r.token = in.get<uint64_t>();
-  r.origin = Failures::decode_origin(in);
+  r.origin = decode_origin(in);
   r.site = in.get<uint32_t>();
   if (r.kind == Reply::Kind::kValue) r.value = decode_value(in);
   if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) r.offers = decode_offers(in);

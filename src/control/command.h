@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/agreement.h"
+#include "agreement/origin.h"
 #include "control/apart.h"
 #include "core/wire.h"
 #include "tutti/action.h"

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "collective/agreement.h"
+#include "agreement/collective_id.h"
+#include "agreement/signature.h"
 #include "control/command.h"
 #include "core/function_name.h"
 

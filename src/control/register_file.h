@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "collective/agreement.h"
+#include "agreement/origin.h"
 #include "tutti/value.h"
 
 namespace tutti {

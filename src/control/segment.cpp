@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint64_t kMagic = 0x746e656d67657334;  // changes with the layout
+constexpr uint64_t kMagic = 0x746e656d67657335;  // changes with the layout
 
 uint64_t pid_namespace() {
   struct stat status {};
@@ -81,19 +81,12 @@ Layout decode_layout(Reader& in) {
 
 Segment::Offsets Segment::offsets(const Layout& layout, size_t n) {
   Offsets o{};
-  // an arrival: fixed part, members, counts, and room for collectives that were left
-  o.arrival_bytes = 4096 + static_cast<size_t>(layout.num_workers) * 12;
-  o.verdict_bytes = 4096 + static_cast<size_t>(layout.num_workers) * 64;  // the members' counts, or why it failed
   size_t at = align(sizeof(SegmentHeader));
   auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };
   o.slots = take(n * sizeof(WorkerSlot));
   o.ring = take(kRingBytes);
   o.replies = take(n * kReplyBytes);
-  o.lines = take(n * kLines * sizeof(ArrivalLine));
-  o.eager = take(n * kLines * kEagerBytes);
-  o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
-  o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
-  o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
+  o.board = take(Board::size_bytes(layout.num_workers, n));
   o.recorders = take(n * Recorder::kBytes);
   o.staging = take(n * kStagingBytes);
   o.end = at;
@@ -104,10 +97,9 @@ size_t Segment::size_bytes(const Layout& layout, int node) { return offsets(layo
 
 Segment::Segment(Kind kind, const Layout& layout, int node)
     : layout_(layout),
-      workers_(layout.workers_of(node)),
-      offsets_(offsets(layout, workers_.size())),
-      memory_(kind == Kind::kShared ? SharedMemory::create(offsets_.end) : SharedMemory::create_private(offsets_.end)) {
-  init();
+      offsets_(offsets(layout, layout.workers_of(node).size())),
+      memory_(kind == Kind::kShared ? SharedMemory::create(offsets_.end) : SharedMemory::create_private(offsets_.end)),
+      board_(memory_.data() + offsets_.board, layout.num_workers, layout.workers_of(node)) {
   header().session = layout.session;
   std::copy_n(host_name().data(), std::min(host_name().size(), sizeof header().host - 1), header().host);
   const TickScale now;
@@ -118,16 +110,13 @@ Segment::Segment(Kind kind, const Layout& layout, int node)
 }
 
 Segment::Segment(SharedMemory memory, const Layout& layout, int node)
-    : layout_(layout), workers_(layout.workers_of(node)), offsets_(offsets(layout, workers_.size())), memory_(std::move(memory)) {
-  init();
+    : layout_(layout),
+      offsets_(offsets(layout, layout.workers_of(node).size())),
+      memory_(std::move(memory)),
+      board_(memory_.data() + offsets_.board, layout.num_workers, layout.workers_of(node)) {
   if (memory_.size_bytes() != offsets_.end || header().magic != kMagic || header().session != layout.session)
     throw SystemError(fmt::format("shared memory of another session or version of tutti ({} bytes, expected {})",
                                   memory_.size_bytes(), offsets_.end));
-}
-
-void Segment::init() {
-  local_index_.assign(static_cast<size_t>(layout_.num_workers), -1);
-  for (size_t i = 0; i < workers_.size(); ++i) local_index_[static_cast<size_t>(workers_[i])] = static_cast<int32_t>(i);
 }
 
 WorkerSlot& Segment::slot(int worker) { return reinterpret_cast<WorkerSlot*>(memory_.data() + offsets_.slots)[index_of(worker)]; }
@@ -145,7 +134,7 @@ std::optional<pid_t> Segment::pid_here(int worker) {
 
 RingWriter Segment::commands() {
   std::vector<std::atomic<uint64_t>*> tails;
-  for (int32_t worker : workers_) tails.push_back(&slot(worker).tail);
+  for (int32_t worker : workers()) tails.push_back(&slot(worker).tail);
   return {{memory_.data() + offsets_.ring, kRingBytes}, &header().ring_head, std::move(tails)};
 }
 RingReader Segment::commands(int worker) {
@@ -161,45 +150,16 @@ std::span<std::byte> Segment::reply_memory(int worker) {
   return {memory_.data() + offsets_.replies + index_of(worker) * kReplyBytes, kReplyBytes};
 }
 
-ArrivalLine& Segment::arrival_line(int worker, int line) {
-  return reinterpret_cast<ArrivalLine*>(memory_.data() + offsets_.lines)[index_of(worker) * kLines + static_cast<size_t>(line)];
-}
-std::byte* Segment::eager(int worker, int line) {
-  return memory_.data() + offsets_.eager + (index_of(worker) * kLines + static_cast<size_t>(line)) * kEagerBytes;
-}
-SharedRecord Segment::arrival(int worker) {
-  return {memory_.data() + offsets_.arrivals + index_of(worker) * align(SharedRecord::footprint(offsets_.arrival_bytes)),
-          offsets_.arrival_bytes};
-}
-SharedRecord Segment::verdict(int worker) {
-  return {memory_.data() + offsets_.verdicts + index_of(worker) * align(SharedRecord::footprint(offsets_.verdict_bytes)),
-          offsets_.verdict_bytes};
-}
-SharedRecord Segment::failures(int worker) {
-  return {memory_.data() + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)), kFailuresBytes};
-}
 Recorder Segment::recorder(int worker) {
   return Recorder(memory_.data() + offsets_.recorders + index_of(worker) * Recorder::kBytes);
 }
 std::byte* Segment::staging(int worker) { return memory_.data() + offsets_.staging + index_of(worker) * kStagingBytes; }
 
 void Segment::abandon(std::string_view why) {
-  uint32_t nobody = 0;
-  if (header().abandoned.compare_exchange_strong(nobody, 1)) {
-    const size_t n = std::min(why.size(), sizeof header().why - 1);
-    std::copy_n(why.data(), n, header().why);
-    header().abandoned.store(2, std::memory_order_seq_cst);
-  }
+  board_.mark_abandoned(why);
   header().commands.wake();
   header().controller.wake();
-  header().board.wake();
-  for (int32_t worker : workers_) slot(worker).reply_space.wake();
-}
-
-void Segment::check_not_abandoned() {
-  if (!abandoned()) return;
-  for (int i = 0; i < 1000 && header().abandoned.load(std::memory_order_acquire) == 1; ++i) yield_cpu();
-  throw TransportError(fmt::format("the session is over: {}", header().why));
+  for (int32_t worker : workers()) slot(worker).reply_space.wake();
 }
 
 WaitPolicy Segment::wait_policy() const {
@@ -208,7 +168,7 @@ WaitPolicy Segment::wait_policy() const {
 
 uint64_t Segment::least_finished() {
   uint64_t least = UINT64_MAX;
-  for (int32_t worker : workers_) least = std::min(least, slot(worker).finished_seq.load(std::memory_order_seq_cst));
+  for (int32_t worker : workers()) least = std::min(least, board_.member(worker).finished_seq.load(std::memory_order_seq_cst));
   return least;
 }
 

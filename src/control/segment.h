@@ -1,5 +1,5 @@
-// What the ranks of one node share: the command ring, and for each worker its replies, its state, its arrivals, its
-// staging memory. A stuck or dead worker's part can still be read.
+// What the ranks of one node share: the command ring, the board of their agreements, and for each worker its replies, its
+// state, its staging memory. A stuck or dead worker's part can still be read.
 #pragma once
 
 #include <sys/types.h>
@@ -12,14 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "collective/agreement.h"
-#include "control/arrival_line.h"
+#include "agreement/board.h"
 #include "control/recorder.h"
 #include "control/ring.h"
 #include "core/doorbell.h"
 #include "core/interpreter.h"
 #include "core/shared_memory.h"
-#include "core/shared_record.h"
 
 namespace tutti {
 
@@ -47,10 +45,7 @@ Layout decode_layout(Reader& in);
 
 struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> tail;  // of the command ring
-  alignas(
-      64) std::atomic<uint64_t> finished_seq;  // the last command this worker is done with; alone: the controller keeps looking
   alignas(64) std::atomic<uint64_t> current_seq;
-  std::atomic<uint64_t> failed_seq;  // the last command that has failed here: it joins no more of its collectives
   std::atomic<int64_t> pid;
   std::atomic<uint64_t> pid_namespace;    // in which that number means something
   std::atomic<int64_t> thread;            // that runs its commands
@@ -58,12 +53,8 @@ struct WorkerSlot {
   std::atomic<uint32_t> has_left;         // the session has ended for it: its process may go
   alignas(64) std::atomic<uint64_t> reply_head, reply_tail;
   Doorbell reply_space;
-  std::atomic<uint64_t> staging_turns;     // of a tensor that travels through the staging memory (control/node/staged_tensor.h)
-  std::atomic<uint64_t> moved_seq;         // the controller has moved the tensors that travel apart from this command
-  alignas(64) std::atomic<uint64_t> step;  // hand-overs made in node-local collectives
-  std::atomic<uint64_t> taken;             // agreements whose arrivals this worker has read
-  alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: see WorkerAgreement
-  alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
+  std::atomic<uint64_t> staging_turns;  // of a tensor that travels through the staging memory (control/node/staged_tensor.h)
+  std::atomic<uint64_t> moved_seq;      // the controller has moved the tensors that travel apart from this command
 };
 
 struct SegmentHeader {
@@ -71,15 +62,11 @@ struct SegmentHeader {
   char host[64];
   uint64_t ticks;  // when the segment was made, by all clocks
   int64_t wall_ns, steady_ns;
-  std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
-  char why[512];
-  std::atomic<int32_t> leaver;  // 1: a worker is leaving a collective without success
   alignas(64) std::atomic<uint64_t> ring_head;
   alignas(64) Doorbell commands;    // rung when commands are there; workers sleep on it
   std::atomic<uint32_t> nappers;    // workers that sleep for a moment in a flood of commands, uncounted by it
   alignas(64) Doorbell controller;  // rung on space, replies, progress, arrivals; controller or leader sleeps on it
   std::atomic<uint64_t> awaited;    // the first command whose end is progress to it
-  alignas(64) Doorbell board;       // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
 };
 
 class Segment {
@@ -92,9 +79,10 @@ class Segment {
 
   const Layout& layout() const { return layout_; }
   int fd() const { return memory_.fd(); }
-  bool has(int worker) const { return local_index_[static_cast<size_t>(worker)] >= 0; }
-  const std::vector<int32_t>& workers() const { return workers_; }  ///< of this node
-  WaitPolicy wait_policy() const;                                   ///< of its ranks, for commands and for what becomes of them
+  Board& board() { return board_; }
+  bool has(int worker) const { return board_.has(worker); }
+  const std::vector<int32_t>& workers() const { return board_.workers(); }  ///< of this node
+  WaitPolicy wait_policy() const;  ///< of its ranks, for commands and for what becomes of them
 
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.data()); }
   WorkerSlot& slot(int worker);
@@ -104,39 +92,29 @@ class Segment {
   RingReader commands(int worker);
   RingWriter replies(int worker);
   RingReader reply_reader(int worker);
-  static constexpr int kLines = 2;
-  ArrivalLine& arrival_line(int worker, int line);
-  std::byte* eager(int worker, int line);  ///< kEagerBytes that travel with the arrival in that line
-  SharedRecord arrival(
-      int worker);  ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
-  SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
-  SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
   Recorder recorder(int worker);
   TickScale tick_scale() { return {header().ticks, header().wall_ns, header().steady_ns}; }
   std::byte* staging(int worker);
-  size_t index_of(int worker) const { return static_cast<size_t>(local_index_[static_cast<size_t>(worker)]); }
 
   uint64_t least_finished();
-  void abandon(std::string_view why);  ///< the first one's words stay
-  bool abandoned() { return header().abandoned.load(std::memory_order_seq_cst) != 0; }
-  void check_not_abandoned();  ///< @throws TransportError
+  void abandon(std::string_view why);  ///< the first one's words stay; wakes all
+  bool abandoned() { return board_.abandoned(); }
+  void check_not_abandoned() { board_.check_not_abandoned(); }  ///< @throws TransportError
 
   static constexpr size_t kRingBytes = size_t{1} << 20, kReplyBytes = size_t{1} << 18, kStagingBytes = size_t{1} << 18;
-  static constexpr size_t kFailuresBytes = 4096;
 
  private:
   struct Offsets {
-    size_t slots, ring, replies, lines, eager, arrivals, verdicts, failures, recorders, staging, end, arrival_bytes,
-        verdict_bytes;
+    size_t slots, ring, replies, board, recorders, staging, end;
   };
   std::span<std::byte> reply_memory(int worker);
   static Offsets offsets(const Layout& layout, size_t workers_here);
-  void init();
+  size_t index_of(int worker) const { return board_.index_of(worker); }
 
   Layout layout_;
-  std::vector<int32_t> workers_, local_index_;
   Offsets offsets_;
   SharedMemory memory_;
+  Board board_;
 };
 
 }  // namespace tutti

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "collective/agreement.h"
+#include "agreement/origin.h"
 #include "tutti/value.h"
 
 namespace tutti {

@@ -100,7 +100,7 @@ void write_traces(Segment& segment, const TraceDump& dump) noexcept try {
               {"groups", layout.num_groups},
               {"host", segment.header().host},
               {"pid", segment.slot(worker).pid.load()},
-              {"finished", segment.slot(worker).finished_seq.load()},
+              {"finished", segment.board().member(worker).finished_seq.load()},
               {"records", Json::array()}};
     for (const Record& record : segment.recorder(worker).read()) json["records"].push_back(to_json(record, scale));
     write_file(fmt::format("{}/tutti-{:016x}-{}-{}-worker-{}.json", layout.trace_folder, layout.job, layout.session, dump.number,

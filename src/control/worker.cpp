@@ -31,11 +31,11 @@ constexpr int kNaps = 4;
 NodePlane node_plane(Segment& segment, WaitPolicy policy, PeerMemory& peers) {
   return {.has = [&segment](int worker) { return segment.has(worker); },
           .staging = [&segment](int worker) { return segment.staging(worker); },
-          .step = [&segment](int worker) -> std::atomic<uint64_t>& { return segment.slot(worker).step; },
+          .step = [&segment](int worker) -> std::atomic<uint64_t>& { return segment.board().member(worker).step; },
           .staging_bytes = Segment::kStagingBytes,
           .one_process = segment.fd() < 0,
           .peers = &peers,
-          .bell = &segment.header().board,
+          .bell = &segment.board().bell(),
           .policy = policy,
           .check_alive = [&segment] { segment.check_not_abandoned(); }};
 }
@@ -55,11 +55,13 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       peers_([&segment](int worker) { return static_cast<pid_t>(segment.slot(worker).pid.load()); }),
       node_(node_plane(segment, collective_policy_, peers_)),
       slot_(segment.slot(id)),
+      shown_(segment.board().member(id)),
       commands_(segment.commands(id)),
-      failures_(segment.failures(id)),
+      failures_(segment.board().failures(id)),
       recorder_(segment.recorder(id)),
       faults_(id),
-      agreement_(segment, id, collective_policy_, recorder_, faults_),
+      plane_(segment, recorder_, faults_),
+      agreement_(segment.board(), id, collective_policy_, plane_),
       collectives_({.worker = id, .node = &node_, .node_of = &segment.layout().node_of, .mpi_parent = mpi_parent}, agreement_) {
   segment_.set_pid(id);
 }
@@ -139,9 +141,9 @@ bool Worker::run_fetched(bool at_once) {
   if (goes_on) faults_.at(Fault::Where::kChannel, command_.seq);
   recorder_.end_command(state_);
   failures_.publish(command_.seq);
-  slot_.finished_seq.store(command_.seq, std::memory_order_release);
+  shown_.finished_seq.store(command_.seq, std::memory_order_release);
   if (command_.seq >= segment_.header().awaited.load(std::memory_order_relaxed)) segment_.header().controller.ring_ordered();
-  segment_.header().board.ring_ordered();
+  segment_.board().bell().ring_ordered();
   if (!goes_on) slot_.has_left.store(1);
   return goes_on;
 }
@@ -405,8 +407,8 @@ std::string Worker::function_name() const {
 void Worker::leave_collectives(Origin origin) {
   failures_.add(origin);
   failures_.publish(command_.seq);
-  slot_.failed_seq.store(command_.seq, std::memory_order_release);
-  segment_.header().board.ring();
+  shown_.failed_seq.store(command_.seq, std::memory_order_release);
+  segment_.board().bell().ring();
   segment_.header().controller.ring();  // a leader tells the other nodes
 }
 

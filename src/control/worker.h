@@ -5,15 +5,16 @@
 #include <memory>
 #include <optional>
 
+#include "agreement/failures.h"
+#include "agreement/worker_agreement.h"
 #include "collective/collectives.h"
 #include "collective/node/peer_memory.h"
 #include "control/command.h"
 #include "control/exchange.h"
-#include "control/failures.h"
 #include "control/fault.h"
 #include "control/register_file.h"
 #include "control/segment.h"
-#include "control/worker_agreement.h"
+#include "control/worker_plane.h"
 #include "core/process.h"
 #include "device/stream.h"
 
@@ -84,6 +85,7 @@ class Worker {
   PeerMemory peers_;
   NodePlane node_;
   WorkerSlot& slot_;
+  BoardMember& shown_;
   RingReader commands_;
   FrameReader frames_;
   size_t unrung_ = 0;  // consumed since a controller that sleeps was woken for the space
@@ -92,6 +94,7 @@ class Worker {
   Failures failures_;
   Recorder recorder_;
   Faults faults_;
+  WorkerPlane plane_;
   WorkerAgreement agreement_;
   Collectives collectives_;
   uint32_t calls_in_a_row_ = 0;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "control/worker_agreement.h"
+#include "agreement/board_view.h"
 #include "core/printable.h"
 
 namespace tutti {
@@ -45,27 +45,17 @@ WorkerState decode_worker_state(Reader& in) {
   return s;
 }
 
-std::string describe(const CollectiveId& id, const Signature& s) {
-  std::string text = fmt::format("{} #{}", to_string(s.op), id.index);
-  switch (id.comm >> 56) {
-    case 1: text += fmt::format(" of group {}", id.comm & 0xffffff); break;
-    case 2: text += fmt::format(" from worker {} to {}", id.comm >> 24 & 0xffffff, id.comm & 0xffffff); break;
-    case 3: text += fmt::format(" of a part led by worker {}", id.comm >> 24 & 0xffffff); break;
-    default: break;
-  }
-  if (s.op == CollectiveOp::kBarrier || s.op == CollectiveOp::kSplit) return text;
-  const bool reduces = s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter;
-  return text + fmt::format(" ({}{} x {})", reduces ? to_string(s.reduce) + " " : "", to_string(s.dtype), s.count);
-}
-
 std::vector<WorkerState> look_at(Segment& segment) {
   std::vector<WorkerState> states;
-  SegmentView view(segment);
+  BoardView view(segment.board());
   const TickScale scale = segment.tick_scale();
   for (int32_t worker : segment.workers()) {
-    WorkerState s{.worker = worker, .kind = WorkerState::Kind::kIdle, .host = segment.header().host};
+    WorkerState s;
+    s.worker = worker;
+    s.kind = WorkerState::Kind::kIdle;
+    s.host = segment.header().host;
     s.pid = segment.slot(worker).pid.load();
-    s.finished = segment.slot(worker).finished_seq.load();
+    s.finished = segment.board().member(worker).finished_seq.load();
     const Recorder recorder = segment.recorder(worker);
     const auto command = recorder.last(Record::What::kCommand), collective = recorder.last(Record::What::kCollective);
     const uint64_t now = ticks();
@@ -102,21 +92,9 @@ std::string last_seen(Segment& segment, int worker) {
   return "between commands";
 }
 
-std::vector<int32_t> missing_in(const WorkerState& s, std::span<const WorkerState> states) {
-  std::vector<int32_t> missing;
-  for (int32_t member : s.members) {
-    const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& other) { return other.worker == member; });
-    const bool is_in_it =
-        it != states.end() && it->id == s.id && (it->kind == WorkerState::Kind::kWaits || it->kind == WorkerState::Kind::kMoves);
-    const bool is_there =
-        is_in_it || (it != states.end() && std::find(it->joined.begin(), it->joined.end(), s.id) != it->joined.end());
-    if (!is_there) missing.push_back(member);
-  }
-  return missing;
-}
-
 std::string hang_report(std::span<const WorkerState> states, int num_workers, uint64_t issued) {
   std::string text;
+  const std::vector<MemberState> members(states.begin(), states.end());
   for (int32_t worker = 0; worker < num_workers; ++worker) {
     const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& s) { return s.worker == worker; });
     if (it == states.end() || it->kind == WorkerState::Kind::kUnknown) {
@@ -133,7 +111,7 @@ std::string hang_report(std::span<const WorkerState> states, int num_workers, ui
         what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds);
         break;
       case WorkerState::Kind::kWaits: {
-        const auto missing = missing_in(s, states);
+        const auto missing = missing_in(s, members);
         what = fmt::format("waits in {} of command {} since {:.1f} s for {}", s.doing, s.seq, s.seconds,
                            missing.empty() ? "the verdict" : fmt::format("worker {}", fmt::join(missing, ", ")));
         break;

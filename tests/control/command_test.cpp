@@ -4,7 +4,6 @@
 
 #include <random>
 
-#include "control/failures.h"
 #include "control/register_file.h"
 #include "tutti/action.h"
 
@@ -104,36 +103,6 @@ TEST(RegisterFile, register_0_is_reserved_and_ids_are_checked) {
   EXPECT_EQ(registers.get(5).lost, (Origin{1, 2}));
   registers.set(5, 1);
   EXPECT_FALSE(registers.get(5).lost);
-}
-
-TEST(Failures, peers_find_what_a_worker_failed_with_at_a_command) {
-  std::vector<uint64_t> memory(SharedRecord::footprint(4096) / 8);
-  SharedRecord record(reinterpret_cast<std::byte*>(memory.data()), 4096);
-  Failures failures(record);
-  failures.publish(1);
-  failures.add({0, 2});
-  failures.publish(2);
-  failures.publish(3);
-  failures.add({1, 4});
-  failures.publish(4);
-  failures.acknowledge({{0, 2}});
-  EXPECT_TRUE(failures.skipping());
-  failures.publish(5);
-  failures.acknowledge({{1, 4}});
-  failures.publish(6);
-  EXPECT_FALSE(Failures::at(record, 1, [] { return false; }));
-  EXPECT_EQ(Failures::at(record, 2, [] { return false; }), (Origin{0, 2}));
-  EXPECT_EQ(Failures::at(record, 4, [] { return false; }), (Origin{0, 2}));
-  EXPECT_EQ(Failures::at(record, 5, [] { return false; }), (Origin{1, 4}));
-  EXPECT_FALSE(Failures::at(record, 6, [] { return false; }));
-  for (uint64_t seq = 10; seq < 1000; seq += 2) {  // only the last intervals are kept
-    failures.add({0, seq});
-    failures.publish(seq);
-    failures.acknowledge({{0, seq}});
-    failures.publish(seq + 1);
-  }
-  EXPECT_EQ(Failures::at(record, 998, [] { return false; }), (Origin{0, 998}));
-  EXPECT_FALSE(Failures::at(record, 2, [] { return false; }));
 }
 
 }  // namespace

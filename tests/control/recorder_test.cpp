@@ -97,16 +97,17 @@ TEST(Recorder, ticks_are_time) {
 }
 
 TEST(WorkerState, travels) {
-  const WorkerState state{.worker = 3,
-                          .kind = WorkerState::Kind::kWaits,
-                          .host = "node7",
-                          .pid = 12,
-                          .finished = 4,
-                          .seq = 5,
-                          .doing = "barrier #0",
-                          .seconds = 1.5,
-                          .id = {1, 5, 0},
-                          .members = {1, 3}};
+  WorkerState state;
+  state.worker = 3;
+  state.kind = WorkerState::Kind::kWaits;
+  state.host = "node7";
+  state.pid = 12;
+  state.finished = 4;
+  state.seq = 5;
+  state.doing = "barrier #0";
+  state.seconds = 1.5;
+  state.id = {1, 5, 0};
+  state.members = {1, 3};
   Writer out;
   encode(out, state);
   Reader in(out.bytes());
@@ -120,16 +121,12 @@ TEST(WorkerState, travels) {
 }
 
 TEST(WorkerState, names_have_no_control_characters) {
-  const WorkerState state{.worker = 0,
-                          .kind = WorkerState::Kind::kComputes,
-                          .host = "h",
-                          .pid = 1,
-                          .finished = 0,
-                          .seq = 1,
-                          .doing = "f\x1b[2J",
-                          .seconds = 1,
-                          .id = {},
-                          .members = {}};
+  WorkerState state;
+  state.worker = 0;
+  state.kind = WorkerState::Kind::kComputes;
+  state.host = "h";
+  state.seq = 1;
+  state.doing = "f\x1b[2J";
   const std::string text = hang_report({{state}}, 1, 1);
   EXPECT_NE(text.find(R"(computes f\x1b[2J in command 1)"), std::string::npos) << text;
 }

@@ -1,9 +1,9 @@
 // Everything that is decoded from bytes: commands, replies, arrivals, verdicts, layouts. What decodes must encode again.
 #include <cstdlib>
 
+#include "agreement/remote_verdict.h"
 #include "control/command.h"
 #include "control/segment.h"
-#include "control/worker_agreement.h"
 
 using namespace tutti;
 

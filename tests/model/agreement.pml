@@ -1,4 +1,4 @@
-/* The agreement of the members of a collective on one node (src/control/worker_agreement.cpp), as its workers do it: each
+/* The agreement of the members of a collective on one node (src/agreement/own_arrivals.cpp, node_protocol.cpp): each
  * writes its arrivals in turns into two lines, and what a line can't say into its record; reads those of the others; and comes
  * to a verdict by itself. A line and a record are read and written in one step here: that their readers see no halves is
  * seqlock.pml's part. Memory is sequentially consistent here; docs/design.md says which orders the code asks for instead.
@@ -132,7 +132,7 @@ inline read_latest(w) {  /* newest := its latest line, other := the one before i
   }
 }
 
-/* SegmentView::arrival: sets a_id, a_left, a_members, a_sig, a_taken. One step: what has changed since is seen by who asked for a
+/* BoardView::arrival: sets a_id, a_left, a_members, a_sig, a_taken. One step: what has changed since is seen by who asked for a
  * view of one moment */
 inline view_arrival(w, wanted) {
   d_step {

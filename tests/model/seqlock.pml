@@ -1,5 +1,5 @@
 /* A sequence lock: one writer replaces a few words, readers take a copy or try again (src/core/shared_record.h,
- * src/control/arrival_line.h). Each word is read and written by itself; all see stores and loads in the order of the program,
+ * src/agreement/arrival_line.h). Each word is read and written by itself; all see stores and loads in the order of the program,
  * which the code asks for by release and acquire.
  *
  * What is checked: a copy that a reader accepts is what one write has written; it is not older than one the reader had before.

@@ -33,7 +33,7 @@ class Node {
         layout_(layout_of(num_nodes)),
         segment_(Segment::Kind::kPrivate, layout_, rank),
         commands_(segment_.commands(rank)),
-        finished_(segment_.slot(rank).finished_seq),
+        finished_(segment_.board().member(rank).finished_seq),
         leader_(segment_, rank, MPI_COMM_WORLD, mail_, simulated_now) {}
 
   /// A turn of the leader, whose look for messages takes simulated time, and of the worker.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "agreement/board_view.h"
 #include "collective/mpi/mpi_handles.h"
-#include "control/failures.h"
 #include "control/mpi/mpi_job.h"
 #include "control/source_line.h"
 
@@ -141,14 +141,14 @@ void Leader::handle(int from, std::span<const std::byte> message) {
     case Kind::kLeft: {
       const auto worker = in.get<int32_t>();
       const auto seq = in.get<uint64_t>();
-      const Origin origin = Failures::decode_origin(in);
+      const Origin origin = decode_origin(in);
       return verdicts_->left(worker, seq, origin.worker >= 0 ? std::optional(origin) : std::nullopt);
     }
     case Kind::kVerdict: {
       const auto workers = in.list<int32_t>();
       const auto rest = message.last(in.count(1));
-      for (int32_t worker : workers) segment_.verdict(worker).write(rest);
-      segment_.header().board.ring();
+      for (int32_t worker : workers) segment_.board().verdict(worker).write(rest);
+      segment_.board().bell().ring();
       return;
     }
     case Kind::kLook: {
@@ -285,7 +285,7 @@ bool Leader::forward_arrivals() {
   for (size_t i = 0; i < arrival_versions_.size(); ++i) {
     const int worker = segment_.workers()[i];
     std::vector<std::byte> bytes;
-    if (!segment_.arrival(worker).read_next(bytes, arrival_versions_[i])) continue;
+    if (!segment_.board().arrival(worker).read_next(bytes, arrival_versions_[i])) continue;
     Reader in(bytes);
     Arrival arrival = decode_arrival(in);
     const bool on_node = !arrival.members.empty() &&
@@ -306,7 +306,7 @@ bool Leader::forward_arrivals() {
 
 bool Leader::answer_watches() {
   bool worked = false;
-  SegmentView view(segment_);
+  BoardView view(segment_.board());
   for (auto it = watches_.begin(); it != watches_.end();) {
     if (!view.finished(it->worker, it->seq)) {
       ++it;
@@ -316,7 +316,7 @@ bool Leader::answer_watches() {
     Writer body;
     body.put(static_cast<int32_t>(it->worker));
     body.put(it->seq);
-    Failures::encode_origin(body, view.failure_at(it->worker, it->seq).value_or(Origin{}));
+    encode(body, view.failure_at(it->worker, it->seq).value_or(Origin{}));
     to_root(Kind::kLeft, body);
     it = watches_.erase(it);
     worked = true;

@@ -10,13 +10,11 @@
 #include <set>
 #include <vector>
 
-#include "collective/agreement.h"
-#include "control/deadlock.h"
+#include "agreement/arrival.h"
 #include "control/mpi/heartbeat.h"
 #include "control/mpi/verdicts.h"
 #include "control/segment.h"
 #include "control/trace_file.h"
-#include "control/worker_agreement.h"
 #include "control/worker_state.h"
 
 namespace tutti {

@@ -1,7 +1,7 @@
 // What the workers of all nodes do, for hang reports, for deadlocks, for files.
 #include <algorithm>
 
-#include "control/deadlock.h"
+#include "agreement/deadlock.h"
 #include "control/mpi/leader.h"
 
 namespace tutti {
@@ -28,10 +28,11 @@ bool Leader::look_for_deadlocks() {
   }
   if (std::ssize(look_.states) < segment_.layout().num_nodes() - 1) return false;
   look_.under_way = false;
-  auto states = look_at(segment_);
-  for (auto& [node, theirs] : look_.states) states.insert(states.end(), theirs.begin(), theirs.end());
+  const auto here = look_at(segment_);
+  std::vector<MemberState> states(here.begin(), here.end());
+  for (const auto& [node, theirs] : look_.states) states.insert(states.end(), theirs.begin(), theirs.end());
   const auto& node_of = segment_.layout().node_of;
-  const auto found = find_deadlock(states, [&](const WorkerState& state) {
+  const auto found = find_deadlock(states, [&](const MemberState& state) {
     const bool on_node = std::all_of(state.members.begin(), state.members.end(), [&](int32_t member) {
       return node_of[static_cast<size_t>(member)] == node_of[static_cast<size_t>(state.worker)];
     });

@@ -76,7 +76,7 @@ void MpiChannel::give_up(std::string_view) noexcept { abort_job(kExitTimedOut); 
 void MpiChannel::close() noexcept {
   if (worker0_->joinable()) {
     worker0_->join();
-    if (leader_) leader_->stop_after(segment().slot(0).finished_seq.load());
+    if (leader_) leader_->stop_after(segment().board().member(0).finished_seq.load());
   }
   leader_.reset();
   watch_.reset();

@@ -100,7 +100,8 @@ void abort_job(int code) {
 void end_node(Segment& segment) {
   static std::mutex once;  // the leader's thread and the worker's may both come here
   once.lock();
-  fmt::print(stderr, "[rank {} {}] the session is over: {}\n", segment.workers().front(), host_name(), segment.header().why);
+  fmt::print(stderr, "[rank {} {}] the session is over: {}\n", segment.workers().front(), host_name(),
+             segment.board().header().why);
   write_traces(segment, {.number = kMostDumps, .reason = "lost"});
   if (segment.layout().num_nodes() > 1) std::this_thread::sleep_for(kGrace);  // other nodes are being told
   abort_job(kExitUncaught);
@@ -312,7 +313,7 @@ void MpiJob::serve_session(const Layout& layout) {
     throw;
   }
   end_if_abandoned(*segment);
-  if (leader) leader->stop_after(segment->slot(rank_).finished_seq.load());
+  if (leader) leader->stop_after(segment->board().member(rank_).finished_seq.load());
 }
 
 /// Ranks may be inside MPI calls that the lost one will never join: nothing short of the job can be ended.

@@ -86,7 +86,7 @@ void PeerWatch::lose(int peer) {
   WorkerSlot& slot = segment_.slot(peer);
   if (slot.has_left.load() || stopped_within(kLaunchers)) return;
   const bool is_known = segment_.abandoned();
-  const std::string why = is_known ? segment_.header().why
+  const std::string why = is_known ? segment_.board().header().why
                                    : fmt::format("worker {} (pid {} on {}) has ended in the middle of the session, {}", peer,
                                                  slot.pid.load(), host_name(), last_seen(segment_, peer));
   segment_.abandon(why);

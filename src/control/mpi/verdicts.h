@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "collective/agreement.h"
-#include "control/worker_agreement.h"
+#include "agreement/remote_verdict.h"
+#include "agreement/rule.h"
 #include "core/doorbell.h"
 
 namespace tutti {

@@ -53,7 +53,7 @@ void ProcessChannel::close() noexcept {
   if (segment().abandoned() && !worker0_->ends_within(kGrace))
     log_line(LogLevel::kWarn,
              fmt::format("the session is over, but for worker 0, which is waited for: {}",
-                         hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
+                         hang_report(look_at(segment()), layout().num_workers, segment().board().member(0).finished_seq.load())));
   if (worker0_->joinable()) worker0_->join();
   try {
     for (size_t i = 0; i < processes_.size(); ++i) await_answer(processes_[i], static_cast<int>(i + 1), std::chrono::seconds(10));

@@ -42,7 +42,7 @@ void ThreadChannel::close() noexcept {
   if (segment().abandoned() && !all_end_within(kGrace))
     log_line(LogLevel::kWarn,
              fmt::format("the session is over, but for threads that are waited for:\n{}",
-                         hang_report(look_at(segment()), layout().num_workers, segment().slot(0).finished_seq.load())));
+                         hang_report(look_at(segment()), layout().num_workers, segment().board().member(0).finished_seq.load())));
   threads_.clear();
   if (worker0_->joinable()) worker0_->join();
 }

@@ -1,4 +1,4 @@
-#include "control/deadlock.h"
+#include "agreement/deadlock.h"
 
 #include <fmt/format.h>
 
@@ -7,14 +7,27 @@
 
 namespace tutti {
 
+std::vector<int32_t> missing_in(const MemberState& s, std::span<const MemberState> states) {
+  std::vector<int32_t> missing;
+  for (int32_t member : s.members) {
+    const auto it = std::find_if(states.begin(), states.end(), [&](const MemberState& other) { return other.worker == member; });
+    const bool is_in_it =
+        it != states.end() && it->id == s.id && (it->kind == MemberState::Kind::kWaits || it->kind == MemberState::Kind::kMoves);
+    const bool is_there =
+        is_in_it || (it != states.end() && std::find(it->joined.begin(), it->joined.end(), s.id) != it->joined.end());
+    if (!is_there) missing.push_back(member);
+  }
+  return missing;
+}
+
 bool Deadlock::has(int worker) const { return std::find(workers.begin(), workers.end(), worker) != workers.end(); }
 
-std::optional<Deadlock> find_deadlock(std::span<const WorkerState> states, const std::function<bool(const WorkerState&)>& waits) {
-  std::map<int32_t, const WorkerState*> by_worker;
-  for (const WorkerState& s : states) by_worker[s.worker] = &s;
+std::optional<Deadlock> find_deadlock(std::span<const MemberState> states, const std::function<bool(const MemberState&)>& waits) {
+  std::map<int32_t, const MemberState*> by_worker;
+  for (const MemberState& s : states) by_worker[s.worker] = &s;
   std::map<int32_t, std::vector<int32_t>> blocked;  // and whom each waits for
-  for (const WorkerState& s : states) {
-    if (s.kind != WorkerState::Kind::kWaits || !waits(s)) continue;
+  for (const MemberState& s : states) {
+    if (s.kind != MemberState::Kind::kWaits || !waits(s)) continue;
     auto missing = missing_in(s, states);
     // somebody has left it already, itself perhaps
     const bool is_about_to_fail = std::any_of(s.members.begin(), s.members.end(), [&](int32_t member) {
@@ -31,7 +44,7 @@ std::optional<Deadlock> find_deadlock(std::span<const WorkerState> states, const
   if (blocked.empty()) return std::nullopt;
   Deadlock found;
   for (const auto& [worker, missing] : blocked) {
-    const WorkerState& s = *by_worker[worker];
+    const MemberState& s = *by_worker[worker];
     found.message += fmt::format("{}worker {} waits in {} for worker {}", found.workers.empty() ? "" : "; ", worker, s.doing,
                                  fmt::join(missing, ", "));
     found.workers.push_back(worker);

@@ -1,22 +1,21 @@
-#include "control/deadlock.h"
+#include "agreement/deadlock.h"
 
 #include <gtest/gtest.h>
 
 namespace {
 
 using namespace tutti;
-using Kind = WorkerState::Kind;
+using Kind = MemberState::Kind;
 
-WorkerState waits(int32_t worker, CommKey comm, uint32_t index, std::vector<int32_t> members) {
+MemberState waits(int32_t worker, CommKey comm, uint32_t index, std::vector<int32_t> members) {
   return {.worker = worker,
           .kind = Kind::kWaits,
-          .seq = 5,
           .doing = "c" + std::to_string(comm),
           .id = {comm, 5, index},
           .members = std::move(members)};
 }
-std::optional<Deadlock> find(const std::vector<WorkerState>& states) {
-  return find_deadlock(states, [](const WorkerState&) { return true; });
+std::optional<Deadlock> find(const std::vector<MemberState>& states) {
+  return find_deadlock(states, [](const MemberState&) { return true; });
 }
 
 TEST(Deadlock, a_circle_is_found_and_named) {
@@ -58,7 +57,7 @@ TEST(Deadlock, one_that_may_come_breaks_it) {
   leaves.left = {{2, 5, 0}};  // it is on its way out, and may come to what worker 0 waits in
   EXPECT_FALSE(find({waits(0, 1, 0, {0, 1}), leaves}));
   EXPECT_FALSE(find_deadlock(std::vector{waits(0, 1, 0, {0, 1}), waits(1, 2, 0, {0, 1})},
-                             [](const WorkerState& s) { return s.worker != 1; }));
+                             [](const MemberState& s) { return s.worker != 1; }));
 }
 
 TEST(Deadlock, looks_differ_by_what_is_waited_for) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "collective/agreement.h"
+#include "agreement/arrival.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "control/failures.h"
+#include "agreement/failures.h"
 
 #include <algorithm>
 
@@ -23,7 +23,7 @@ void Failures::write(uint64_t seq) {
   Writer out;
   out.put(static_cast<uint64_t>(intervals_.size()));
   for (const Interval& i : intervals_) {
-    encode_origin(out, i.origin);
+    encode(out, i.origin);
     out.put(i.first);
     out.put(i.last);
   }
@@ -44,17 +44,6 @@ std::optional<Origin> Failures::at(const SharedRecord& record, uint64_t seq, con
     if (first <= seq && seq <= last) return origin;
   }
   return std::nullopt;
-}
-
-void Failures::encode_origin(Writer& out, Origin origin) {
-  out.put(origin.worker);
-  out.put(origin.seq);
-}
-Origin Failures::decode_origin(Reader& in) {
-  Origin origin;
-  origin.worker = in.get<int32_t>();
-  origin.seq = in.get<uint64_t>();
-  return origin;
 }
 
 }  // namespace tutti

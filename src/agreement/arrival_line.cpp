@@ -1,4 +1,4 @@
-#include "control/arrival_line.h"
+#include "agreement/arrival_line.h"
 
 namespace tutti {
 namespace {

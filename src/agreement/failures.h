@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "collective/agreement.h"
+#include "agreement/origin.h"
 #include "core/shared_record.h"
 
 namespace tutti {
@@ -28,8 +28,6 @@ class Failures {
 
   static std::optional<Origin> at(const SharedRecord& record, uint64_t seq,
                                   const std::function<bool()>& gives_up);  ///< what the worker failed with at seq
-  static void encode_origin(Writer& out, Origin origin);
-  static Origin decode_origin(Reader& in);
 
  private:
   struct Interval {

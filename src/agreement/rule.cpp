@@ -1,89 +1,9 @@
-#include "collective/agreement.h"
+#include "agreement/rule.h"
 
 #include <fmt/format.h>
 
 namespace tutti {
-
-const char* to_string(CollectiveOp op) {
-  constexpr const char* kNames[] = {"allreduce", "reduce_scatter", "allgather", "broadcast", "scatter",
-                                    "gather",    "all_to_all",     "send/recv", "barrier",   "split"};
-  return kNames[static_cast<int>(op)];
-}
-
-void encode(Writer& out, const CollectiveId& id) {
-  out.put(id.comm);
-  out.put(id.seq);
-  out.put(id.index);
-}
-
-CollectiveId decode_collective_id(Reader& in) {
-  CollectiveId id;
-  id.comm = in.get<CommKey>();
-  id.seq = in.get<uint64_t>();
-  id.index = in.get<uint32_t>();
-  return id;
-}
-
-void encode(Writer& out, const Arrival& a) {
-  out.put(a.worker);
-  encode(out, a.id);
-  out.put(a.signature.op);
-  out.put(a.signature.reduce);
-  out.put(a.signature.dtype);
-  out.put(a.signature.device_type);
-  out.put(a.signature.root);
-  out.put(a.signature.count);
-  out.put(a.step);
-  out.put(a.taken);
-  out.list(a.counts);
-  out.list(a.members);
-  out.put(static_cast<uint64_t>(a.left.size()));
-  for (const auto& [id, origin] : a.left) {
-    encode(out, id);
-    out.put(origin.worker);
-    out.put(origin.seq);
-  }
-}
-
-Arrival decode_arrival(Reader& in) {
-  Arrival a;
-  a.worker = in.get<int32_t>();
-  a.id = decode_collective_id(in);
-  a.signature.op = in.get<CollectiveOp>();
-  if (a.signature.op > CollectiveOp::kSplit) throw WireError("an unknown collective");
-  a.signature.reduce = in.get<ReduceOp>();
-  if (a.signature.reduce < ReduceOp::kSum || a.signature.reduce > ReduceOp::kAvg) throw WireError("an unknown op");
-  a.signature.dtype = in.get<DType>();
-  a.signature.device_type = in.get<int32_t>();
-  a.signature.root = in.get<int32_t>();
-  a.signature.count = in.get<int64_t>();
-  a.step = in.get<uint64_t>();
-  a.taken = in.get<uint64_t>();
-  a.counts = in.list<int64_t>();
-  a.members = in.list<int32_t>();
-  for (uint64_t n = in.count(32); n > 0; --n) {
-    CollectiveId id;
-    Origin origin;
-    id.comm = in.get<CommKey>();
-    id.seq = in.get<uint64_t>();
-    id.index = in.get<uint32_t>();
-    origin.worker = in.get<int32_t>();
-    origin.seq = in.get<uint64_t>();
-    a.left.emplace_back(id, origin);
-  }
-  return a;
-}
-
 namespace {
-
-std::string describe(const Signature& s) {
-  std::string text = to_string(s.op);
-  if (s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter) text += " " + to_string(s.reduce);
-  if (s.op != CollectiveOp::kBarrier && s.op != CollectiveOp::kSplit)
-    text += fmt::format(" of {} {}", s.count, to_string(s.dtype));
-  if (s.op == CollectiveOp::kBroadcast || has_parts(s.op)) text += fmt::format(" root {}", s.root);
-  return text;
-}
 
 /// Equal, but for the counts of parts, which are held against the root's list.
 bool compatible(Signature a, Signature b) {

@@ -1,0 +1,59 @@
+// Members of a collective agree before anything that can't be cancelled is entered. This is how `collective` asks for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agreement/arrival.h"
+#include "tutti/error.h"
+
+namespace tutti {
+
+/// One of the sub-communicators that this worker can lead at a time.
+struct SubSlot {
+  int number = 0;
+  uint32_t use = 0;
+  std::shared_ptr<void> taken;  ///< as long as this lives
+};
+
+/// Given by the control plane to a worker's collectives.
+class Agreement {
+ public:
+  virtual ~Agreement() = default;
+  /// Takes the next identity on a communicator: every member does so for every collective, also for one it declines.
+  virtual CollectiveId next_id(CommKey key) = 0;
+  /// Blocks until the verdict; returns the arrivals of all members by rank, until the next call. `step` and `taken` of mine are
+  /// filled in, `members` only of mine.
+  /// @throws ConsequenceError, UsageError (mismatch), TransportError
+  virtual const std::vector<Arrival>& agree(Arrival& mine) = 0;
+  /// Data is about to move as all have agreed.
+  virtual void moves() {}
+  /// What agree() began is over; `well`: the data has moved.
+  virtual void ends(bool well) = 0;
+  /// The session is over. Returns when no other member can be in the memory of ours any more (or does not move: then after a
+  /// while).
+  virtual void lost() {}
+  /// This member can't take part: the others fail.
+  virtual void decline(const CollectiveId& id) = 0;
+  /// This member fails in the middle of what all have agreed on: the others can't be told, the session is over.
+  /// `what` was done, `why` it failed.
+  /// @throws TransportError, or std::bad_alloc where there is no memory even for that
+  [[noreturn]] virtual void broken(std::string_view what, std::string_view why) = 0;
+  /// @throws UsageError  none is left
+  virtual SubSlot free_slot() = 0;
+  /// The communicators with these keys are no more; a later one with such a key counts its collectives from 0.
+  virtual void forget(CommKey /*first*/, CommKey /*end*/) {}
+  virtual Origin here() const = 0;  ///< this worker and the command it runs
+};
+
+/// Thrown out of a collective that another member's failure has ended. Not reported again: its origin is.
+class ConsequenceError : public RemoteError {
+ public:
+  ConsequenceError(Origin origin, const std::string& message) : RemoteError(message, {}), origin(origin) {}
+  Origin origin;
+};
+
+}  // namespace tutti

@@ -1,0 +1,82 @@
+#include "agreement/board.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/error.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kFailuresBytes = 4096;
+
+size_t align(size_t n) { return (n + 63) / 64 * 64; }
+
+}  // namespace
+
+Board::Offsets Board::offsets(int num_workers, size_t n) {
+  Offsets o{};
+  // an arrival: fixed part, members, counts, and room for collectives that were left
+  o.arrival_bytes = 4096 + static_cast<size_t>(num_workers) * 12;
+  o.verdict_bytes = 4096 + static_cast<size_t>(num_workers) * 64;  // the members' counts, or why it failed
+  size_t at = align(sizeof(BoardHeader));
+  const auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };
+  o.members = take(n * sizeof(BoardMember));
+  o.lines = take(n * kLines * sizeof(ArrivalLine));
+  o.eager = take(n * kLines * kEagerBytes);
+  o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
+  o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
+  o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
+  o.end = at;
+  return o;
+}
+
+size_t Board::size_bytes(int num_workers, size_t workers_here) { return offsets(num_workers, workers_here).end; }
+
+Board::Board(std::byte* memory, int num_workers, std::vector<int32_t> workers)
+    : memory_(memory),
+      offsets_(offsets(num_workers, workers.size())),
+      workers_(std::move(workers)),
+      local_index_(static_cast<size_t>(num_workers), -1) {
+  for (size_t i = 0; i < workers_.size(); ++i) local_index_[static_cast<size_t>(workers_[i])] = static_cast<int32_t>(i);
+}
+
+std::byte* Board::eager(int worker, int line) {
+  return memory_ + offsets_.eager + (index_of(worker) * kLines + static_cast<size_t>(line)) * kEagerBytes;
+}
+SharedRecord Board::arrival(int worker) {
+  return {memory_ + offsets_.arrivals + index_of(worker) * align(SharedRecord::footprint(offsets_.arrival_bytes)),
+          offsets_.arrival_bytes};
+}
+SharedRecord Board::verdict(int worker) {
+  return {memory_ + offsets_.verdicts + index_of(worker) * align(SharedRecord::footprint(offsets_.verdict_bytes)),
+          offsets_.verdict_bytes};
+}
+SharedRecord Board::failures(int worker) {
+  return {memory_ + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)), kFailuresBytes};
+}
+
+bool Board::may_move(int worker) {
+  const uint64_t arrived = std::max(line(worker, 0).version(), line(worker, 1).version()) / 2;
+  return arrived > member(worker).ended.load(std::memory_order_acquire);
+}
+
+void Board::mark_abandoned(std::string_view why) {
+  uint32_t nobody = 0;
+  if (header().abandoned.compare_exchange_strong(nobody, 1)) {
+    const size_t n = std::min(why.size(), sizeof header().why - 1);
+    std::copy_n(why.data(), n, header().why);
+    header().abandoned.store(2, std::memory_order_seq_cst);
+  }
+  bell().wake();
+}
+
+void Board::check_not_abandoned() {
+  if (!abandoned()) return;
+  for (int i = 0; i < 1000 && header().abandoned.load(std::memory_order_acquire) == 1; ++i) yield_cpu();
+  throw TransportError(fmt::format("the session is over: {}", header().why));
+}
+
+}  // namespace tutti

@@ -1,0 +1,81 @@
+// What the members on a node share to agree: their arrivals, where they stand, what they have failed with. A stuck or dead
+// member's part can still be read.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "agreement/arrival_line.h"
+#include "core/doorbell.h"
+#include "core/shared_record.h"
+
+namespace tutti {
+
+struct BoardHeader {
+  std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
+  char why[512];
+  std::atomic<int32_t> leaver;  // 1: a worker is leaving a collective without success
+  alignas(64) Doorbell bell;    // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
+};
+
+struct BoardMember {
+  alignas(
+      64) std::atomic<uint64_t> finished_seq;    // the last command this worker is done with; alone: the controller keeps looking
+  alignas(64) std::atomic<uint64_t> failed_seq;  // the last command that has failed here: it joins no more of its collectives
+  alignas(64) std::atomic<uint64_t> step;        // hand-overs made in node-local collectives
+  std::atomic<uint64_t> taken;                   // agreements whose arrivals this worker has read
+  alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: packed in own_arrivals.cpp
+  alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
+};
+
+class Board {
+ public:
+  /// @param workers  of this node, in rising order; of num_workers in all
+  static size_t size_bytes(int num_workers, size_t workers_here);
+  Board(std::byte* memory, int num_workers, std::vector<int32_t> workers);
+
+  bool has(int worker) const { return local_index_[static_cast<size_t>(worker)] >= 0; }
+  const std::vector<int32_t>& workers() const { return workers_; }
+  size_t index_of(int worker) const { return static_cast<size_t>(local_index_[static_cast<size_t>(worker)]); }
+  int num_workers() const { return static_cast<int>(local_index_.size()); }
+
+  BoardHeader& header() { return *reinterpret_cast<BoardHeader*>(memory_); }
+  Doorbell& bell() { return header().bell; }
+  BoardMember& member(int worker) { return reinterpret_cast<BoardMember*>(memory_ + offsets_.members)[index_of(worker)]; }
+  static constexpr int kLines = 2;
+  ArrivalLine& line(int worker, int number) {
+    return reinterpret_cast<ArrivalLine*>(memory_ + offsets_.lines)[index_of(worker) * kLines + static_cast<size_t>(number)];
+  }
+  std::byte* eager(int worker, int line);  ///< kEagerBytes that travel with the arrival in that line
+  SharedRecord arrival(
+      int worker);  ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
+  SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
+  SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
+
+  bool may_move(int worker);  ///< it may be in the memory of others
+  /// Whoever waits on the board gives up; the first one's words stay. Segment::abandon() wakes all others, too.
+  void mark_abandoned(std::string_view why);
+  bool abandoned() { return header().abandoned.load(std::memory_order_seq_cst) != 0; }
+  void check_not_abandoned();                            ///< @throws TransportError
+  static constexpr std::chrono::milliseconds kTick{50};  ///< between looks whether the session is abandoned
+  /// @throws TransportError
+  template <class Ready>
+  void await(const WaitPolicy& policy, Ready&& ready) {
+    while (!wait_until(bell(), policy, Clock::now() + kTick, ready)) check_not_abandoned();
+  }
+
+ private:
+  struct Offsets {
+    size_t members, lines, eager, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
+  };
+  static Offsets offsets(int num_workers, size_t workers_here);
+
+  std::byte* memory_;
+  Offsets offsets_;
+  std::vector<int32_t> workers_, local_index_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "core/wire.h"
+
+namespace tutti {
+
+/// Names a communicator on all its members: a kind in the top byte, then what tells it apart.
+using CommKey = uint64_t;
+enum class CommKind : uint8_t { kWorld, kGroup, kPair, kPart };
+constexpr CommKind kind(CommKey key) { return static_cast<CommKind>(key >> 56); }
+constexpr CommKey key_of(CommKind kind) { return static_cast<CommKey>(kind) << 56; }
+constexpr CommKey world_key() { return 0; }
+constexpr CommKey group_key(int group) { return key_of(CommKind::kGroup) | static_cast<CommKey>(group); }
+constexpr CommKey pair_key(int from, int to) {
+  return key_of(CommKind::kPair) | (static_cast<CommKey>(from) << 24) | static_cast<CommKey>(to);
+}
+/// A part that a worker leads: one of the few it can lead at a time, and how often it has led one in this command.
+inline constexpr int kSubSlots = 64;
+inline constexpr CommKey kSubUses = CommKey{1} << 18;
+constexpr CommKey sub_key(int leader, int slot, uint32_t use) {
+  return key_of(CommKind::kPart) | (static_cast<CommKey>(leader) << 24) |
+         (static_cast<CommKey>(slot) * kSubUses + use % kSubUses);
+}
+
+/// Identity of a collective: communicator, command, how many collectives of this communicator came before in it.
+struct CollectiveId {
+  CommKey comm = 0;
+  uint64_t seq = 0;
+  uint32_t index = 0;
+  auto operator<=>(const CollectiveId&) const = default;
+};
+
+void encode(Writer& out, const CollectiveId& id);
+CollectiveId decode_collective_id(Reader& in);
+
+}  // namespace tutti

@@ -1,0 +1,119 @@
+#include "agreement/own_arrivals.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "agreement/agreement.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
+
+void put_operands(std::atomic<uint64_t>* words, const Arrival& arrival) {
+  for (const Operand& o : {arrival.src, arrival.dst}) {
+    (words++)->store(static_cast<uint64_t>(o.where) | static_cast<uint64_t>(static_cast<uint32_t>(o.fd)) << 2 | o.extent << 34,
+                     std::memory_order_relaxed);
+    (words++)->store(o.offset, std::memory_order_relaxed);
+    (words++)->store(o.size_bytes, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
+
+void get_operands(Board& board, int worker, int line, Arrival& arrival) {
+  const std::atomic<uint64_t>* words = board.member(worker).operands[line];
+  for (Operand* o : {&arrival.src, &arrival.dst}) {
+    const uint64_t what = (words++)->load(std::memory_order_relaxed);
+    o->where = static_cast<Operand::Where>(what & 3);
+    o->fd = static_cast<int32_t>(what >> 2);
+    o->extent = what >> 34;
+    o->offset = (words++)->load(std::memory_order_relaxed);
+    o->size_bytes = (words++)->load(std::memory_order_relaxed);
+  }
+}
+
+void OwnArrivals::check_may_join() const {
+  if (left_.size() >= kMostFailures)
+    throw UsageError(fmt::format("{} collectives have failed in this command; let the error out of the function", left_.size()));
+}
+
+/// Whoever agreed with us on what stands in that line may still have to read it.
+void OwnArrivals::await_takers(int line) {
+  for (const auto& [worker, count] : takers_[line]) {
+    if (seen_taken_[static_cast<size_t>(worker)] >= count) continue;
+    auto& taken = board_.member(worker).taken;
+    const auto has_taken = [&, least = count] { return taken.load(std::memory_order_seq_cst) >= least; };
+    board_.await(policy_, has_taken);
+  }
+  takers_[line].clear();
+}
+
+void OwnArrivals::join(Arrival& arrival, Readers readers) {
+  const uint64_t number = ++arrived_;
+  line_ = static_cast<int>(number % Board::kLines);
+  await_takers(line_);
+  BoardMember& slot = board_.member(worker_);
+  arrival.worker = worker_;
+  arrival.step = slot.step.load(std::memory_order_relaxed);
+  arrival.taken = slot.taken.load(std::memory_order_relaxed);
+  arrival.left = left_;
+  if (!arrival.is_eager || has_parts(arrival.signature.op)) put_operands(slot.operands[line_], arrival);
+  if (arrival.is_eager && !arrival.eager.empty())
+    std::memcpy(board_.eager(worker_, line_), arrival.eager.data(), arrival.eager.size());
+  if (readers != Readers::kLine) {
+    await_takers(1 - line_);  // there is one record
+    write_record(arrival);
+  }
+  board_.line(worker_, line_)
+      .write(number, ArrivalLine::key_of(arrival.id, arrival.signature), arrival.step, arrival.taken, readers != Readers::kLine);
+  board_.bell().ring_ordered();
+  if (readers == Readers::kLeader) plane_.tell_leader();
+}
+
+void OwnArrivals::write_record(const Arrival& arrival) {
+  Writer out;
+  encode(out, arrival);
+  board_.arrival(worker_).write(out.bytes());
+}
+
+void OwnArrivals::tell_members(const Arrival& mine) {
+  await_takers(1 - line_);
+  write_record(mine);
+}
+
+void OwnArrivals::decline(const CollectiveId& id) {
+  if (left_.size() >= kMostFailures) return;  // our leaving the command will tell
+  left_.emplace_back(id, Origin{worker_, id.seq});
+  Arrival arrival{.id = id};
+  join(arrival, Readers::kLeader);
+  over();
+}
+
+void OwnArrivals::leave(Arrival& mine, const Disagreement& why) {
+  left_.emplace_back(mine.id, why.origin.value_or(Origin{worker_, mine.id.seq}));
+  join(mine, Readers::kLeader);
+  if (why.origin) throw ConsequenceError(*why.origin, why.message);
+  throw UsageError(why.message);
+}
+
+void OwnArrivals::agrees(int worker, uint64_t taken) {
+  takers_[line_].emplace_back(worker, taken + 1);
+  seen_taken_[static_cast<size_t>(worker)] = taken;
+}
+
+void OwnArrivals::take() {
+  auto& taken = board_.member(worker_).taken;
+  taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  board_.bell().ring_ordered();
+}
+
+void OwnArrivals::take_quietly() {
+  auto& taken = board_.member(worker_).taken;
+  taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void OwnArrivals::over() { board_.member(worker_).ended.store(arrived_, std::memory_order_release); }
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tutti/worker.h"
+
+namespace tutti {
+
+enum class CollectiveOp : uint8_t {
+  kAllreduce,
+  kReduceScatter,
+  kAllgather,
+  kBroadcast,
+  kScatter,
+  kGather,
+  kAllToAll,
+  kSendRecv,
+  kBarrier,
+  kSplit
+};
+const char* to_string(CollectiveOp op);
+inline bool has_parts(CollectiveOp op) { return op == CollectiveOp::kScatter || op == CollectiveOp::kGather; }
+
+/// What must be equal on all members.
+struct Signature {
+  CollectiveOp op = CollectiveOp::kBarrier;
+  ReduceOp reduce = ReduceOp::kSum;
+  DType dtype{};
+  int32_t device_type = dl::kCPU;
+  int32_t root = 0;
+  int64_t count = 0;  ///< elements; in scatter and gather this member's own part
+  bool operator==(const Signature&) const = default;
+};
+
+std::string describe(const Signature& signature);  ///< "allreduce sum of 1000 float32"
+
+}  // namespace tutti

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agreement/agreement.h"
+#include "agreement/board.h"
+#include "agreement/control_plane.h"
+#include "agreement/node_protocol.h"
+#include "agreement/own_arrivals.h"
+#include "agreement/sub_slots.h"
+
+namespace tutti {
+
+/// A worker's side of the agreement: on its node by the board, across nodes by the leaders' verdict.
+class WorkerAgreement final : public Agreement {
+ public:
+  WorkerAgreement(Board& board, int worker, WaitPolicy policy, ControlPlane& plane)
+      : board_(board),
+        policy_(policy),
+        plane_(plane),
+        own_(board, worker, policy, plane),
+        node_(board, policy, plane, own_),
+        slots_(worker) {}
+  WorkerAgreement(const WorkerAgreement&) = delete;
+  WorkerAgreement& operator=(const WorkerAgreement&) = delete;
+  void begin_command(uint64_t seq);
+
+  CollectiveId next_id(CommKey key) override;
+  const std::vector<Arrival>& agree(Arrival& mine) override;
+  void moves() override { plane_.moves(seq_); }
+  void ends(bool well) override;
+  void lost() override;
+  void decline(const CollectiveId& id) override { own_.decline(id); }
+  [[noreturn]] void broken(std::string_view what, std::string_view why) override;
+  SubSlot free_slot() override { return slots_.take(); }
+  void forget(CommKey first, CommKey end) override { indices_.erase(indices_.lower_bound(first), indices_.lower_bound(end)); }
+  Origin here() const override { return {own_.worker(), seq_}; }
+
+ private:
+  Board& board_;
+  WaitPolicy policy_;
+  ControlPlane& plane_;
+  OwnArrivals own_;
+  NodeProtocol node_;
+  SubSlots slots_;
+  uint64_t seq_ = 0;
+  std::map<CommKey, uint32_t> indices_;  // in this command
+  std::vector<Arrival> arrivals_;        // what agree() returns
+  bool hears_of_all_ = false;            // of what was agreed on
+  bool takes_at_end_ = false;            // the arrivals' data is read until ends()
+};
+
+}  // namespace tutti
