@@ -82,7 +82,8 @@ void send(MPI_Comm comm, int to, Tag tag, const std::vector<std::byte>& bytes) {
 
 constexpr auto kForEver = 24h * 365;
 
-constexpr auto kForwarded = 100ms;  // a launcher that hears of the abort first may drop what was written before it: why
+constexpr auto kFirstAbort = 500ms;  // for the first node to end the job: mpirun 4.1 may crash when two ranks abort it at once
+constexpr auto kForwarded = 100ms;   // a launcher that hears of the abort first may drop what was written before it: why
 
 }  // namespace
 
@@ -104,6 +105,7 @@ void end_node(Segment& segment) {
              segment.board().header().why);
   write_traces(segment, {.number = kMostDumps, .reason = "lost"});
   if (segment.layout().num_nodes() > 1) std::this_thread::sleep_for(kGrace);  // other nodes are being told
+  if (!segment.has(0)) std::this_thread::sleep_for(kFirstAbort);
   abort_job(kExitUncaught);
 }
 
