@@ -198,7 +198,7 @@ std::optional<int> interop::start_job(int* argc, char*** argv, const RunOptions&
       const bool owns_mpi = MpiJob::initialise(argc, argv);
       job.start("tutti::run", MPI_COMM_WORLD, owns_mpi, options.bind);
     }
-    if (!job.mpi || job.mpi->rank() == 0) report_on_signal();
+    if (!job.mpi || job.mpi->rank() == 0) report_on_signal(detail::Controller::report_all);
   } catch (const std::exception& error) {
     fmt::print(stderr, "[{} pid {}] tutti::run: {}\n", host_name(), getpid(), error.what());
     if (mpi_usable()) abort_job(kExitSetUpError);  // other ranks may be in the middle of theirs

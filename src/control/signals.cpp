@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <thread>
 
-#include "control/controller.h"
 #include "core/env.h"
 #include "core/handle.h"
 
@@ -58,13 +57,13 @@ void leave_interrupts_to_controller() {
   pthread_sigmask(SIG_UNBLOCK, &interrupts, nullptr);
 }
 
-void report_on_signal() {
+void report_on_signal(void (*report)(std::string_view why)) {
   int ends[2];
   if (wake_pipe[0] >= 0 || pipe2(ends, O_CLOEXEC) != 0) return;
   for (int i = 0; i < 2; ++i) wake_pipe[i] = Fd(ends[i]).release();
-  std::thread([] {  // for the life of the process
+  std::thread([report] {  // for the life of the process
     char byte;
-    while (read(wake_pipe[0], &byte, 1) > 0) detail::Controller::report_all("SIGUSR2");
+    while (read(wake_pipe[0], &byte, 1) > 0) report("SIGUSR2");
   })
       .detach();
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 namespace tutti {
 
 /// SIGUSR1 and SIGUSR2 are for the controller (below); elsewhere they do nothing (mpirun forwards both to all ranks, and their
@@ -8,7 +10,8 @@ namespace tutti {
 void watch_signals();
 void leave_interrupts_to_controller();  ///< a worker process: Ctrl-C reaches it as well. To be called on the main thread, which
                                         ///< has blocked SIGINT
-void report_on_signal();                ///< the controller: SIGUSR2 writes the hang report of all live sessions
+void report_on_signal(
+    void (*report)(std::string_view why));  ///< the controller: `report` at each SIGUSR2, on a thread of its own
 
 bool preemption_is_asked_for();  ///< since the process began
 

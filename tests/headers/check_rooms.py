@@ -25,7 +25,7 @@ KNOWN = [
      "collective/node/hand_over", "collective/node/node_communicator", "collective/node/peer_memory", "collective/node/staged_moves",
      "collective/two_level/two_level_communicator"},
     {"collective/reduce", "collective/reduce_blocks", "collective/reduce_vectors"},
-    {"control/controller", "control/controller_turn", "control/signals"},
+    {"control/controller", "control/controller_turn"},
     {"control/mpi/leader", "control/mpi/leader_thread", "control/mpi/mpi_channel", "control/mpi/mpi_job", "control/mpi/peer_watch"},
     {"device/cpu/cpu_device", "device/device_api"},
     {"module/call", "module/check", "module/convert", "module/object", "module/runtime"},
