@@ -24,5 +24,8 @@ if timeout 60 "$mpirun" -n 2 "$tutti" bench broadcast -r 2 -e 8 >"$out" 2>&1; th
 grep "expected a rank below 2" "$out" >/dev/null
 if timeout 60 "$mpirun" -n 2 "$tutti" bench allreduce -b 1K -e 8 >"$out" 2>&1; then echo "-e below -b was taken"; exit 1; fi
 grep "expected 1 <= -b <= -e" "$out" >/dev/null
-timeout 60 "$mpirun" -n 2 "$tutti" bench copy --repeats 1 --format json | grep scatter >/dev/null
+timeout 60 "$mpirun" -n 2 "$tutti" bench copy --repeats 1 --format json >"$out"
+for row in "scatter to all" "debug_get_from_remote of the last worker" "debug_copy_from to the last worker"; do
+  grep "$row" "$out" >/dev/null
+done
 echo "bench: fine"
