@@ -49,6 +49,8 @@ class Channel {
   virtual std::vector<WorkerState> look(Clock::time_point deadline, bool with_lines) = 0;
   /// Every node writes the files of its workers' flight recorders; other nodes' some time later. Any thread, until close().
   virtual void dump(const TraceDump& dump) = 0;
+  /// The session is to end: workers that somebody has stopped go on.
+  virtual void resume() noexcept {}
   /// After shut_down: waits for the workers to end (or, after a TransportError, ends them) and frees everything.
   virtual void close() noexcept = 0;
   /// A worker is stuck: ends the workers without waiting for them. Where that takes the process or the job, it ends with

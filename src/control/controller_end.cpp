@@ -36,6 +36,7 @@ void Controller::end(Timeout timeout, Where where, Purpose purpose) {
   std::map<std::string, DRef> builtins;  // dropped after the turn
   Turn turn(*this, purpose);
   const auto deadline = deadline_of(timeout);
+  channel_->resume();
   if (!last_seq_) {
     Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
     const uint64_t synced = issue(command, where, deadline);

@@ -224,10 +224,18 @@ void stops_an_idle_worker() {
   kill(static_cast<pid_t>(pid), SIGSTOP);
 }
 
+void stops_a_worker_of_a_live_session() {
+  ProcessSession s(3);
+  const auto pid = s.get_global_func("death.pid")().debug_get_from_remote(1).as<int64_t>();
+  kill(static_cast<pid_t>(pid), SIGSTOP);
+}
+
 TEST(ProcessEnd, does_not_wait_for_a_worker_that_was_stopped) {
-  const Program program = run_again("stops_an_idle_worker");
-  EXPECT_EQ(program.code, 0) << program.out;
-  EXPECT_EQ(program.out.find("is killed"), std::string::npos) << program.out;  // as at the limit for the end
+  for (const char* when : {"stops_an_idle_worker", "stops_a_worker_of_a_live_session"}) {
+    const Program program = run_again(when);
+    EXPECT_EQ(program.code, 0) << when << ": " << program.out;
+    EXPECT_EQ(program.out.find("is killed"), std::string::npos) << program.out;  // as at the limit for the end
+  }
 }
 
 /// "pids", those of the workers, and that of a fork of this controller.
@@ -414,6 +422,7 @@ const std::map<std::string, void (*)()> kControllers{
     {"writes", writes},
     {"has_a_fork", has_a_fork},
     {"stops_an_idle_worker", stops_an_idle_worker},
+    {"stops_a_worker_of_a_live_session", stops_a_worker_of_a_live_session},
     {"closes_descriptors", closes_descriptors},
     {"with_few_descriptors", with_few_descriptors},
     {"print", print},

@@ -1,6 +1,7 @@
 #include "control/node/process_channel.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include "control/exit_codes.h"
 #include "control/worker.h"
@@ -34,6 +35,11 @@ void ProcessChannel::check_alive() {
       kill_all(why);
       throw TransportError(why);
     }
+}
+
+void ProcessChannel::resume() noexcept {
+  for (const WorkerProcess& process : processes_)
+    if (process.pid > 0) ::kill(process.pid, SIGCONT);
 }
 
 void ProcessChannel::kill_all(std::string_view why) noexcept {

@@ -15,6 +15,7 @@ class ProcessChannel final : public SegmentChannel {
   ProcessChannel(const Layout& layout, Exchange& exchange, std::chrono::milliseconds start_timeout);
   ~ProcessChannel() override { close(); }
   void check_alive() override;
+  void resume() noexcept override;
   void close() noexcept override;
   void give_up(std::string_view why) noexcept override;
 
