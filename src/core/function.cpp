@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <map>
@@ -66,7 +67,12 @@ size_t edits(std::string_view a, std::string_view b) {
 }
 
 Registry& registry() {  // leaked: functions may be used until the very end of the process
-  static Registry* instance = new Registry;
+  static Registry* instance = [] {
+    static Registry* made = new Registry;
+    // a fork while another thread looks up a function: the child may do so, too
+    ::pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); }, [] { made->mutex.unlock(); });
+    return made;
+  }();
   return *instance;
 }
 

@@ -1,6 +1,11 @@
 #include "tutti/value.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "core/wire.h"
 #include "support/session_kinds.h"
@@ -165,6 +170,30 @@ TEST(Value, shared_pointers) {
               std::string::npos)
         << error.what();
   }
+}
+
+TEST(Registry, a_fork_looks_up_functions_whatever_other_threads_do) {
+  register_global_func("value_test.forked", [] {});
+  std::atomic<bool> goes_on{true};
+  std::thread other([&] {
+    while (goes_on) get_global_func("value_test.forked");
+  });
+  int well = 0;
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);
+      get_global_func("value_test.forked");
+      _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    well += status == 0;
+    if (status != 0) break;
+  }
+  goes_on = false;
+  other.join();
+  EXPECT_EQ(well, 100);
 }
 
 }  // namespace
