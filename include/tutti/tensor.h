@@ -81,7 +81,8 @@ class TUTTI_API Tensor {
   Tensor slice(int64_t begin, int64_t end) const;                       ///< a view of rows [begin, end) of axis 0
   Tensor view(Shape shape, Shape strides, uint64_t byte_offset) const;  ///< any view inside the storage
   Tensor contiguous() const;                                            ///< itself, or a row-major copy of a strided view
-  void copy_from(const Tensor& source) const;                           ///< same count and dtype; both contiguous, host memory
+  /// Same count and dtype, both contiguous. From or to host memory: done on return. On a device: enqueued on its stream.
+  void copy_from(const Tensor& source) const;
 
   bool is_foreign() const;  ///< made by wrap(): what frees it is the caller's, and may be anything
   bool shares_memory_with(const Tensor& other) const { return storage_ && storage_ == other.storage_; }
@@ -94,6 +95,8 @@ class TUTTI_API Tensor {
   void poison(Poison origin) const;
   void clear_poison() const;
   const Poison* poisoned() const;
+
+  class Weak;
 
  private:
   struct Storage;

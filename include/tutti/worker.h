@@ -51,6 +51,10 @@ class TUTTI_API Comm {
   void gather(const Tensor& src, const Tensor& dst, int root = 0, const std::vector<int64_t>& counts = {}) const;
   /// Part r of src goes to member r; dst = the parts for us, by sender. Equal parts: count(src) % size == 0.
   void all_to_all(const Tensor& src, const Tensor& dst) const;
+  /// Parts of any sizes: src_counts[r] elements go to member r, dst_counts[r] come from it; the lists of each two must agree. src
+  /// and dst don't overlap.
+  void all_to_all(const Tensor& src, const Tensor& dst, const std::vector<int64_t>& src_counts,
+                  const std::vector<int64_t>& dst_counts) const;
   /// Synchronous: returns when the receiver has the data; both ends lie in the same command.
   void send(const Tensor& src, int to) const;
   void recv(const Tensor& dst, int from) const;

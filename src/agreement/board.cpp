@@ -19,7 +19,7 @@ size_t align(size_t n) { return (n + 63) / 64 * 64; }
 Board::Offsets Board::offsets(int num_workers, size_t n) {
   Offsets o{};
   // an arrival: fixed part, members, counts, and room for collectives that were left
-  o.arrival_bytes = 4096 + static_cast<size_t>(num_workers) * 12;
+  o.arrival_bytes = 4096 + static_cast<size_t>(num_workers) * 20;
   o.verdict_bytes = 4096 + static_cast<size_t>(num_workers) * 64;  // the members' counts, or why it failed
   size_t at = align(sizeof(BoardHeader));
   const auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };

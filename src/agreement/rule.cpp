@@ -5,10 +5,24 @@
 namespace tutti {
 namespace {
 
-/// Equal, but for the counts of parts, which are held against the root's list.
+/// Equal, but for the counts of parts, which are held against lists.
 bool compatible(Signature a, Signature b) {
-  if (has_parts(a.op)) a.count = b.count = 0;
+  if (has_parts(a.op) || a.op == CollectiveOp::kAllToAllV) a.count = b.count = 0;
   return a == b;
+}
+
+/// What one sends, the other must expect.
+std::string find_uneven(const std::vector<const Arrival*>& by_rank) {
+  const size_t size = by_rank.size();
+  for (size_t from = 0; from < size; ++from)
+    for (size_t to = 0; to < size; ++to) {
+      const Arrival *a = by_rank[from], *b = by_rank[to];
+      if (!a || !b || a->counts.size() != 2 * size || b->counts.size() != 2 * size) continue;
+      if (const int64_t sent = a->counts[to], expected = b->counts[size + from]; sent != expected)
+        return fmt::format("{} does not match: worker {} has {} elements for worker {}, which expects {}",
+                           to_string(a->signature.op), a->worker, sent, b->worker, expected);
+    }
+  return {};
 }
 
 /// What is wrong among those who have arrived, or an empty string.
@@ -29,6 +43,7 @@ std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
         return fmt::format("{} does not match: worker {} has {} elements, the root lists {} for it",
                            to_string(root->signature.op), by_rank[r]->worker, by_rank[r]->signature.count, part);
     }
+  if (!mismatch && first && first->signature.op == CollectiveOp::kAllToAllV) return find_uneven(by_rank);
   if (!mismatch) return {};
   std::string text = "operands differ:";
   for (size_t r = 0; r < by_rank.size();) {  // equal neighbours are folded

@@ -5,8 +5,9 @@
 namespace tutti {
 
 const char* to_string(CollectiveOp op) {
-  constexpr const char* kNames[] = {"allreduce", "reduce_scatter", "allgather", "broadcast", "scatter",
-                                    "gather",    "all_to_all",     "send/recv", "barrier",   "split"};
+  constexpr const char* kNames[] = {
+      "allreduce", "reduce_scatter",        "allgather", "broadcast", "scatter", "gather", "all_to_all", "send/recv", "barrier",
+      "split",     "all_to_all with counts"};
   return kNames[static_cast<int>(op)];
 }
 

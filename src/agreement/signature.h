@@ -17,9 +17,11 @@ enum class CollectiveOp : uint8_t {
   kAllToAll,
   kSendRecv,
   kBarrier,
-  kSplit
+  kSplit,
+  kAllToAllV  ///< with parts of uneven sizes
 };
 const char* to_string(CollectiveOp op);
+/// Parts of a root, who may list them.
 inline bool has_parts(CollectiveOp op) { return op == CollectiveOp::kScatter || op == CollectiveOp::kGather; }
 
 /// What must be equal on all members.
@@ -29,7 +31,7 @@ struct Signature {
   DType dtype{};
   int32_t device_type = dl::kCPU;
   int32_t root = 0;
-  int64_t count = 0;  ///< elements; in scatter and gather this member's own part
+  int64_t count = 0;  ///< elements; in scatter and gather this member's own part; kAllToAllV: what it gets
   bool operator==(const Signature&) const = default;
 };
 

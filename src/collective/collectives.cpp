@@ -10,37 +10,35 @@
 #include "collective/node/peer_memory.h"
 #include "collective/reduce.h"
 #include "core/env.h"
+#include "device/streams.h"
 
 namespace tutti {
 namespace {
 
 [[noreturn]] void refuse(CollectiveOp op, const std::string& why) { throw UsageError(fmt::format("{}: {}", to_string(op), why)); }
 
-void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) {
-  if (!tensor) refuse(op, fmt::format("{} is empty (it holds no tensor)", role));
-  if (tensor.device().type != dl::kCPU)
-    refuse(op, fmt::format("{} lies on {}; init_ccl a ccl for that device first", role, to_string(tensor.device())));
-  if (!tensor.is_contiguous())
-    refuse(op, fmt::format("{} is a strided view, expected a row-major array "
-                           "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)",
-                           role));
-}
-
-void check_source(CollectiveOp op, const Tensor& src) {
-  check_tensor(op, "src", src);
-  if (const auto* lost = src.poisoned())
-    refuse(op, fmt::format("src was lost when command {} failed on worker {}; overwrite it first", lost->seq, lost->worker));
-}
+bool is_on_device(const Tensor& tensor) { return tensor.device().type != dl::kCPU; }
 
 Buffer buffer(const Tensor& tensor) { return tensor ? Buffer{tensor.data(), tensor.element_count(), tensor.dtype()} : Buffer{}; }
 
-bool overlaps_partly(const Tensor& a, const Tensor& b) {
-  const char *x = static_cast<const char*>(a.data()), *y = static_cast<const char*>(b.data());
-  return x != y && x < y + b.size_bytes() && y < x + a.size_bytes();
+/// src, or a copy of it in `copy` where writing dst would overwrite what is still to be read.
+Buffer disjoint(const Tensor& src, Buffer dst, Tensor& copy) {
+  const Buffer given = buffer(src);
+  const char *s = given.at(0), *d = dst.at(0);
+  if (given.count == 0 || dst.count == 0 || s + given.size_bytes() <= d || d + dst.size_bytes() <= s) return given;
+  copy = Tensor::empty({given.count}, given.dtype, src.device());
+  copy.copy_from(src);
+  return buffer(copy);
 }
 
+bool overlaps(const Tensor& a, const Tensor& b) {
+  const char *x = static_cast<const char*>(a.data()), *y = static_cast<const char*>(b.data());
+  return x < y + b.size_bytes() && y < x + a.size_bytes();
+}
+bool overlaps_partly(const Tensor& a, const Tensor& b) { return a.data() != b.data() && overlaps(a, b); }
+
 /// The root's lists of parts, or none for equal ones, fit the whole and the root's own part.
-void check_parts(const Collectives::Members& comm, const Collectives::Operation& o, const Tensor& whole, const Tensor& part) {
+void check_parts(const Collectives::Members& comm, const Collectives::Request& o, const Tensor& whole, const Tensor& part) {
   const auto size = static_cast<int64_t>(comm.workers.size());
   if (o.counts.empty()) {
     if (whole.element_count() % size != 0)
@@ -60,10 +58,29 @@ void check_parts(const Collectives::Members& comm, const Collectives::Operation&
                              whole.element_count()));
 }
 
+/// The lists fit src and dst.
+void check_uneven(const Collectives::Members& comm, const Collectives::Request& o) {
+  const auto size = std::ssize(comm.workers);
+  if (std::ssize(o.counts) != 2 * size)
+    refuse(o.op, fmt::format("{} counts for src and dst, expected {} for each of them", o.counts.size(), size));
+  const auto check = [&](const char* role, int64_t first, int64_t elements) {
+    int64_t total = 0;
+    for (int64_t r = first; r < first + size; ++r) {
+      const int64_t n = o.counts[static_cast<size_t>(r)];
+      if (n < 0 || __builtin_add_overflow(total, n, &total)) refuse(o.op, fmt::format("{}_counts has an entry {}", role, n));
+    }
+    if (total != elements) refuse(o.op, fmt::format("{}_counts add up to {}, {} has {} elements", role, total, role, elements));
+  };
+  check("src", 0, o.src->element_count());
+  check("dst", size, o.dst->element_count());
+}
+
 /// Who has moved its data has received something from every other member, and each sent only after it had read all arrivals.
+/// Where a collective is only started, nothing is known.
 bool hears_of_all(const Signature& s) {
-  return s.count > 0 && (s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter ||
-                         s.op == CollectiveOp::kAllgather || s.op == CollectiveOp::kAllToAll);
+  return s.device_type == dl::kCPU && s.count > 0 &&
+         (s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter || s.op == CollectiveOp::kAllgather ||
+          s.op == CollectiveOp::kAllToAll);
 }
 
 /// Those that the root lists; equal ones when it lists none.
@@ -76,17 +93,37 @@ std::vector<int64_t> parts(int root, int64_t own, const std::vector<Arrival>& ar
 
 const Tensor Collectives::kNone;
 
-Signature Collectives::check(const Members& comm, Operation& o) const {
+void Collectives::check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const {
+  if (!tensor) refuse(op, fmt::format("{} is empty (it holds no tensor)", role));
+  if (is_on_device(tensor) && tensor.device() != device_)
+    refuse(op, fmt::format("{} lies on {}; {}", role, to_string(tensor.device()),
+                           device_ccl_ ? fmt::format("init_ccl gave this worker {}", to_string(device_))
+                                       : std::string("init_ccl a ccl for that device first")));
+  if (!tensor.is_contiguous())
+    refuse(op, fmt::format("{} is a strided view, expected a row-major array "
+                           "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)",
+                           role));
+}
+
+void Collectives::check_source(CollectiveOp op, const Tensor& src) const {
+  check_tensor(op, "src", src);
+  if (const auto* lost = src.poisoned())
+    refuse(op, fmt::format("src was lost when command {} failed on worker {}; overwrite it first", lost->seq, lost->worker));
+}
+
+Signature Collectives::check(const Members& comm, Request& o) const {
   const auto size = static_cast<int64_t>(comm.workers.size());
   const bool is_root = comm.rank == o.root;
-  auto same_dtype = [&] {
+  auto same_kind = [&] {
+    if (o.src->device() != o.dst->device())
+      refuse(o.op, fmt::format("src lies on {}, dst on {}", to_string(o.src->device()), to_string(o.dst->device())));
     if (o.src->dtype() != o.dst->dtype())
       refuse(o.op, fmt::format("src is {}, dst is {}", to_string(o.src->dtype()), to_string(o.dst->dtype())));
   };
   auto both = [&](int64_t src_count, const char* rule) {
     check_source(o.op, *o.src);
     check_tensor(o.op, "dst", *o.dst);
-    same_dtype();
+    same_kind();
     if (o.src->element_count() != src_count)
       refuse(o.op,
              fmt::format("src holds {} elements, dst {}; expected {}", o.src->element_count(), o.dst->element_count(), rule));
@@ -117,6 +154,13 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
       if (o.src->element_count() % size != 0)
         refuse(o.op, fmt::format("{} elements do not divide by {} members", o.src->element_count(), size));
       break;
+    case CollectiveOp::kAllToAllV:
+      check_source(o.op, *o.src);
+      check_tensor(o.op, "dst", *o.dst);
+      same_kind();
+      check_uneven(comm, o);
+      if (overlaps(*o.src, *o.dst)) refuse(o.op, "src and dst overlap; they must be apart");
+      break;
     case CollectiveOp::kBroadcast:
       if (is_root) both(*o.dst ? o.dst->element_count() : 0, "equal counts");
       else check_tensor(o.op, "dst", *o.dst), o.src = &kNone;
@@ -125,7 +169,7 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
       check_tensor(o.op, "dst", *o.dst);
       if (is_root) {
         check_source(o.op, *o.src);
-        same_dtype();
+        same_kind();
         check_parts(comm, o, *o.src, *o.dst);
       } else {
         o.src = &kNone;
@@ -136,7 +180,7 @@ Signature Collectives::check(const Members& comm, Operation& o) const {
       check_source(o.op, *o.src);
       if (is_root) {
         check_tensor(o.op, "dst", *o.dst);
-        same_dtype();
+        same_kind();
         check_parts(comm, o, *o.dst, *o.src);
       } else {
         o.dst = &kNone;
@@ -176,10 +220,10 @@ Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const 
 }
 
 /// Shows the members on the node where our operands lie, or what is in them.
-void Collectives::offer(const Members& comm, Arrival& mine, const Operation& o, Buffer src, Buffer dst) const {
-  if (!plane_.node) return;
-  const bool on_node = resolve_ccl(ccl_, plane_, comm.workers) == "local";
-  if (!on_node && ccl_ != "auto") return;
+void Collectives::offer(const Members& comm, Arrival& mine, const Request& o, Buffer src, Buffer dst) const {
+  if (!plane_.node || mine.signature.device_type != dl::kCPU) return;
+  const bool on_node = find_ccl(host_ccl_, plane_, comm.workers).name == "local";
+  if (!on_node && host_ccl_ != "auto") return;
   if (on_node && o.counts.empty() && is_eager(o.op, mine.signature, comm.workers.size())) {
     mine.is_eager = true;
     if (src.data) mine.eager = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
@@ -189,66 +233,95 @@ void Collectives::offer(const Members& comm, Arrival& mine, const Operation& o, 
   mine.dst = operand_of(dst, *plane_.node);
 }
 
-void Collectives::run(const Members& comm, Operation operation) {
+void Collectives::run(const Members& comm, Request request) {
+  const bool on_device = is_on_device(*request.dst) || is_on_device(*request.src);
+  if (on_device && device_ccl_) device_comm(comm);  // to make one is collective, too
   const CollectiveId id = agreement_.next_id(comm.key);
   bool has_arrived = false, has_agreed = false;
   Tensor copy;
   try {
-    const Signature signature = check(comm, operation);
+    const Signature signature = check(comm, request);
     // what may fail for want of memory comes before the agreement
-    const Buffer dst = buffer(*operation.dst);
-    const Buffer given = buffer(*operation.src);
+    const Buffer dst = buffer(*request.dst);
+    const Buffer given = buffer(*request.src);
     const bool in_place =
-        operation.op == CollectiveOp::kAllgather
+        request.op == CollectiveOp::kAllgather
             ? given.data == dst.at(comm.rank * given.count)
-            : (operation.op == CollectiveOp::kAllreduce || operation.op == CollectiveOp::kBroadcast) && given.data == dst.data;
-    const Buffer src = in_place ? given : disjoint(given, dst, copy);
-    Arrival& mine = arrive(comm, id, signature, operation.counts);
-    offer(comm, mine, operation, src, dst);
+            : (request.op == CollectiveOp::kAllreduce || request.op == CollectiveOp::kBroadcast) && given.data == dst.data;
+    const Buffer src = in_place ? given : disjoint(*request.src, dst, copy);
+    Arrival& mine = arrive(comm, id, signature, request.counts);
+    offer(comm, mine, request, src, dst);
     has_arrived = true;
     const auto& arrivals = agreement_.agree(mine);
     has_agreed = true;
     agreement_.moves();
-    move(comm, operation, src, dst, arrivals);
+    if (request.op != CollectiveOp::kBarrier)
+      (on_device ? device_comm(comm) : host_comm(comm))
+          .start({.op = request.op,
+                  .rank = comm.rank,
+                  .src = src,
+                  .dst = dst,
+                  .reduce = request.reduce,
+                  .root = request.root,
+                  .counts = has_parts(request.op) ? parts(request.root, signature.count, arrivals) : std::move(request.counts),
+                  .members = &arrivals,
+                  .device = on_device ? device_ : cpu(),
+                  .stream = on_device ? current_stream(device_) : nullptr});
     agreement_.ends(true);
-    operation.dst->clear_poison();
+    request.dst->clear_poison();
+    if (on_device) current_streams().wrote(*request.dst);
   } catch (const TransportError&) {
     if (has_arrived) agreement_.lost();
     throw;
   } catch (const ConsequenceError& error) {
     agreement_.ends(false);
-    operation.dst->poison({error.origin.worker, error.origin.seq});
+    request.dst->poison({error.origin.worker, error.origin.seq});
     throw;
   } catch (const std::exception& error) {
-    operation.dst->poison({agreement_.here().worker, agreement_.here().seq});
-    if (has_agreed) agreement_.broken(to_string(operation.op), error.what());
+    request.dst->poison({agreement_.here().worker, agreement_.here().seq});
+    if (has_agreed) agreement_.broken(to_string(request.op), error.what());
     if (has_arrived) agreement_.ends(false);
     else agreement_.decline(id);
     throw;
   }
 }
 
-void Collectives::move(const Members& comm, const Operation& o, Buffer src, Buffer dst, const std::vector<Arrival>& arrivals) {
-  if (o.op == CollectiveOp::kBarrier) return;
-  Communicator& back_end = this->back_end(comm);
-  switch (o.op) {
-    case CollectiveOp::kAllreduce: return back_end.allreduce(src, dst, o.reduce, arrivals);
-    case CollectiveOp::kReduceScatter: return back_end.reduce_scatter(src, dst, o.reduce, arrivals);
-    case CollectiveOp::kAllgather: return back_end.allgather(src, dst, arrivals);
-    case CollectiveOp::kBroadcast: return back_end.broadcast(src, dst, o.root, arrivals);
-    case CollectiveOp::kScatter: return back_end.scatter(src, dst, o.root, parts(o.root, dst.count, arrivals), arrivals);
-    case CollectiveOp::kGather: return back_end.gather(src, dst, o.root, parts(o.root, src.count, arrivals), arrivals);
-    case CollectiveOp::kAllToAll: return back_end.all_to_all(src, dst, arrivals);
-    case CollectiveOp::kSendRecv: return *o.src ? back_end.send(src, arrivals) : back_end.recv(dst, arrivals);
-    case CollectiveOp::kBarrier:
-    case CollectiveOp::kSplit: return;
-  }
+Communicator& Collectives::host_comm(const Members& comm) {
+  auto& made = host_comms_[comm.key];
+  if (!made) made = find_ccl(host_ccl_, plane_, comm.workers).make({plane_, comm.workers, comm.key});
+  return *made;
 }
 
-Communicator& Collectives::back_end(const Members& comm) {
-  auto& made = communicators_[comm.key];
-  if (!made) made = make_communicator(ccl_, plane_, comm.workers, comm.key);
+/// Collective where it is made: the members pass a first message by their host memory.
+Communicator& Collectives::device_comm(const Members& comm) {
+  auto& made = device_comms_[comm.key];
+  if (made) return *made;
+  const auto from_first = [&](std::span<std::byte> bytes) {
+    const auto text = Tensor::wrap(bytes.data(), {std::ssize(bytes)}, kUInt8);
+    run(comm, {.op = CollectiveOp::kBroadcast, .src = &text, .dst = &text});
+  };
+  run(comm, {.op = CollectiveOp::kBarrier});  // all or none
+  try {
+    made = device_ccl_->make({plane_, comm.workers, comm.key, device_, from_first});
+  } catch (const TransportError&) {
+    throw;
+  } catch (const std::exception& error) {
+    agreement_.broken(fmt::format("a communicator of ccl '{}'", device_ccl_->name), error.what());
+  }
   return *made;
+}
+
+std::string Collectives::poll_error() {
+  std::string why;
+  for (const auto& [key, made] : device_comms_)
+    if (made && why.empty()) why = made->poll_error();
+  if (!why.empty()) abort();
+  return why;
+}
+
+void Collectives::abort() noexcept {
+  for (const auto& [key, made] : device_comms_)
+    if (made) made->abort();
 }
 
 Collectives::Members Collectives::split(const Members& comm, int color, int key) {
@@ -309,21 +382,33 @@ void* Collectives::user_comm(const Members& comm) {
   return made.comm.get();
 }
 
-void Collectives::init_ccl(std::string_view ccl, const Members& world) {
-  if (ccl != "auto") ccl = resolve_ccl(ccl, plane_, world.workers);
+void Collectives::init_ccl(std::string_view ccl, const Members& world, const Members& group, int32_t device_id) {
+  const Ccl& row = find_ccl(ccl, plane_, world.workers);
+  const bool is_host = row.device_type == dl::kCPU;
+  const Device device = is_host ? cpu() : Device{row.device_type, device_id};
+  current_streams().make(device);
+  current_streams().finish();
   run(world, {.op = CollectiveOp::kBarrier});  // nobody is inside the old ones any more
-  communicators_.clear();
-  ccl_ = ccl;
+  host_comms_.clear();
+  device_comms_.clear();
+  host_ccl_ = !is_host || ccl == "auto" ? "auto" : row.name;
+  device_ccl_ = is_host ? nullptr : &row;
+  device_ = device;
+  if (is_host) return;
+  device_comm(world);
+  device_comm(group);
 }
 
 void Collectives::end_command() {
   const auto has_subs = [](const auto& comms) { return !comms.empty() && comms.rbegin()->first >= sub_key(0, 0, 0); };
-  if (has_subs(communicators_) || has_subs(user_comms_)) drop(sub_key(0, 0, 0), UINT64_MAX);
+  if (has_subs(host_comms_) || has_subs(device_comms_) || has_subs(user_comms_)) drop(sub_key(0, 0, 0), UINT64_MAX);
 }
 
 void Collectives::drop(CommKey first, CommKey end) {
-  communicators_.erase(communicators_.lower_bound(first), communicators_.lower_bound(end));
-  user_comms_.erase(user_comms_.lower_bound(first), user_comms_.lower_bound(end));
+  const auto erase = [&](auto& comms) { comms.erase(comms.lower_bound(first), comms.lower_bound(end)); };
+  erase(host_comms_);
+  erase(device_comms_);
+  erase(user_comms_);
 }
 
 }  // namespace tutti

@@ -3,13 +3,15 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "collective/communicator.h"
+#include "collective/ccl.h"
 
 namespace tutti {
 
-/// The collectives of one worker: checks operands, agrees, lets the back end move the bytes, keeps poison right.
+/// The collectives of one worker: checks operands, agrees, lets the back end start, keeps poison right. Host memory goes by the
+/// host's back end; memory of the worker's device, once init_ccl has given it one, by that device's.
 /// Used by the worker's thread only.
 class Collectives {
  public:
@@ -23,38 +25,47 @@ class Collectives {
   };
 
   static const Tensor kNone;  ///< stands for an operand that a member does not have
-  /// What the operands of one collective are.
-  struct Operation {
+  /// What one member asks for.
+  struct Request {
     CollectiveOp op;
     const Tensor *src = &kNone, *dst = &kNone;  // the caller's
     ReduceOp reduce = ReduceOp::kSum;
     int root = 0;
     std::vector<int64_t> counts = {};
   };
-  void run(const Members& comm, Operation operation);
+  void run(const Members& comm, Request request);
   Members split(const Members& comm, int color, int key);
   /// MPI_Comm* of these members for messages of the user's own, made on first use: then collective.  @throws UsageError  no MPI
   void* user_comm(const Members& comm);
 
-  /// Drops all communicators; the next collective makes new ones. Collective over all workers of the session.
-  void init_ccl(std::string_view ccl, const Members& world);
-  const std::string& ccl() const { return ccl_; }
-  void end_command();  ///< sub-communicators end with it
-  void end_session() { communicators_.clear(), user_comms_.clear(); }
+  /// Drops all communicators; the next collective makes new ones, of a device here and now. Collective over all workers of the
+  /// session. `device_id`: this worker's, if the ccl is one of devices.
+  void init_ccl(std::string_view ccl, const Members& world, const Members& group, int32_t device_id);
+  Device device() const { return device_; }  ///< cpu(0), or what init_ccl gave
+  /// Of work that was started and is under way: why it can't complete, or "". Its communicators are aborted then.
+  std::string poll_error();
+  void abort() noexcept;  ///< ends work that is under way
+  void end_command();     ///< sub-communicators end with it
+  void end_session() { host_comms_.clear(), device_comms_.clear(), user_comms_.clear(); }
 
  private:
   Arrival& arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts);
-  void offer(const Members& comm, Arrival& mine, const Operation& operation, Buffer src, Buffer dst) const;
-  Signature check(const Members& comm, Operation& operation) const;
-  void move(const Members& comm, const Operation& operation, Buffer src, Buffer dst, const std::vector<Arrival>& arrivals);
-  Communicator& back_end(const Members& comm);
+  void offer(const Members& comm, Arrival& mine, const Request& request, Buffer src, Buffer dst) const;
+  void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const;
+  void check_source(CollectiveOp op, const Tensor& src) const;
+  Signature check(const Members& comm, Request& request) const;
+  Communicator& host_comm(const Members& comm);
+  Communicator& device_comm(const Members& comm);
   void drop(CommKey first, CommKey end);
 
   DataPlane plane_;
   Agreement& agreement_;
   Arrival mine_;  // its memory is used again
-  std::string ccl_ = "auto";
-  std::map<CommKey, std::unique_ptr<Communicator>> communicators_;  // ordered: freed in the same order everywhere
+  std::string host_ccl_ = "auto";
+  const Ccl* device_ccl_ = nullptr;
+  Device device_ = cpu();
+  using Comms = std::map<CommKey, std::unique_ptr<Communicator>>;  // ordered: freed in the same order everywhere
+  Comms host_comms_, device_comms_;
   struct UserComm {
     std::shared_ptr<void> comm, slot;  // a sub-communicator's slot stays taken with it
   };

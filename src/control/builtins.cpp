@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "collective/ccl.h"
 #include "control/worker.h"
 #include "core/env.h"
 #include "core/interpreter.h"
@@ -42,7 +43,7 @@ void scatter_to_groups(const Value& src_value, const Value& dst) {
   } else if (worker::id() % worker::group_size() == 0) {
     Tensor count = Tensor::empty({1}, kInt64);
     world.recv(count, 0);
-    src = Tensor::empty({count.item<int64_t>()}, dst.as<Tensor>().dtype());
+    src = Tensor::empty({count.item<int64_t>()}, dst.as<Tensor>().dtype(), dst.as<Tensor>().device());
     world.recv(src, 0);
   }
   worker::group().scatter(src, dst.as<Tensor>());
@@ -173,9 +174,7 @@ void register_all() {
   add("compiled_ccl", [] { return compiled_ccl(); });
   add("bind_worker_to_cpu_core", bind_worker_to_cpu_core);
   add("import_python_module", import_python_module);
-  add("init_ccl", [](const std::string& ccl, const Shape& /*device_ids: of no use to host memory*/) {
-    Worker::current()->collectives().init_ccl(ccl, Worker::current()->world());
-  });
+  add("init_ccl", [](const std::string& ccl, const Shape& device_ids) { Worker::current()->init_ccl(ccl, device_ids); });
   add_collectives("");
   for (const char* ccl : {"mpi", "local"}) {
     add_collectives(std::string(ccl) + ".");

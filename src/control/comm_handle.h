@@ -14,7 +14,7 @@ struct CommHandle {
   }
   static CommHandle& of(const Comm& comm) { return *comm.handle_; }
 
-  void run(Collectives::Operation operation) const { collectives().run(members, std::move(operation)); }
+  void run(Collectives::Request request) const { collectives().run(members, std::move(request)); }
   Worker& worker() const;  ///< @throws UsageError  outside of its command
   Collectives& collectives() const { return worker().collectives(); }
 };

@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "core/traceback.h"
 #include "core/type_name.h"
+#include "device/devices.h"
 #include "tutti/function.h"
 
 namespace tutti {
@@ -57,6 +58,15 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       slot_(segment.slot(id)),
       shown_(segment.board().member(id)),
       commands_(segment.commands(id)),
+      streams_({.relax =
+                    [this] {
+                      segment_.check_not_abandoned();
+                      if (const std::string why = collectives_.poll_error(); !why.empty()) throw SystemError(why);
+                    },
+                .here =
+                    [this] {
+                      return Tensor::Poison{id_, command_.seq};
+                    }}),
       failures_(segment.board().failures(id)),
       recorder_(segment.recorder(id)),
       faults_(id),
@@ -66,7 +76,9 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
   segment_.set_pid(id);
 }
 
-Worker::~Worker() = default;
+Worker::~Worker() {
+  if (segment_.abandoned()) collectives_.abort();
+}
 
 Collectives::Members Worker::world() const {
   Collectives::Members members{
@@ -81,6 +93,17 @@ Collectives::Members Worker::group() const {
       .key = group_key(group_id()), .workers = std::vector<int>(static_cast<size_t>(size)), .rank = id_ % size};
   std::iota(members.workers.begin(), members.workers.end(), group_id() * size);
   return members;
+}
+
+void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
+  const auto& nodes = layout().node_of;
+  const auto place = static_cast<size_t>(std::count(nodes.begin(), nodes.begin() + id_, nodes[static_cast<size_t>(id_)]));
+  if (!device_ids.empty() && place >= device_ids.size())
+    throw UsageError(fmt::format("init_ccl: {} device ids, expected one for each worker of a node: worker {} is its node's {}.",
+                                 device_ids.size(), id_, place + 1));
+  const int64_t device_id = device_ids.empty() ? static_cast<int64_t>(place) : device_ids[place];
+  if (device_id < 0 || device_id > INT32_MAX) throw UsageError(fmt::format("init_ccl: device id {}", device_id));
+  collectives_.init_ccl(ccl, world(), group(), static_cast<int32_t>(device_id));
 }
 
 void Worker::serve() try {
@@ -150,7 +173,7 @@ bool Worker::run_fetched(bool at_once) {
 
 /// Short, and no business of a thread of its own: no collective, no object whose destructor may be anything.
 bool Worker::may_run_anywhere() {
-  if (faults_.any()) return false;
+  if (faults_.any() || streams_.is_busy()) return false;  // to wait for a device is its thread's
   for (int64_t id : command_.freed) {
     const Value& value = registers_.get(id).value;
     const auto* tensor = std::get_if<Tensor>(&value.data());
@@ -215,6 +238,7 @@ bool Worker::execute() {
     explicit Current(Worker* worker) { current_worker = worker, use_streams(&worker->streams_); }
     ~Current() { current_worker = nullptr, use_streams(nullptr); }
   } current(this);
+  if (device().type != dl::kCPU) device_api(device()).streams()->set_device(device().id);  // worker 0 has two threads
   state_ = Record::State::kDone;
   runs_quick_ = false;
   failures_.acknowledge(command_.acknowledged);
@@ -253,19 +277,26 @@ bool Worker::execute() {
     leave_collectives({id_, command_.seq});
     record_failure(nullptr, std::nullopt, "unknown exception", take_traceback());
   }
+  // after the report of what it found
+  if (command_.action == Action::kSyncWorker && command_.worker == id_)
+    reply({.kind = Reply::Kind::kAck, .worker = id_, .seq = command_.seq});
   collectives_.end_command();
   return true;
 }
 
 void Worker::run(Command& command) {
-  if (command.action == Action::kCallPacked) return registers_.set(command.reg, call(command));
+  if (command.action == Action::kCallPacked) {
+    Value result = call(command);
+    if (streams_.is_busy()) note_written(command, result);
+    return registers_.set(command.reg, std::move(result));
+  }
   switch (command.action) {
     case Action::kShutDown:
     case Action::kKillReg:
     case Action::kCallPacked: return;
     case Action::kGetGlobalFunc: return registers_.set(command.reg, get_global_func(command.name));
     case Action::kSyncWorker:
-      if (command.worker == id_) reply({.kind = Reply::Kind::kAck, .worker = id_, .seq = command.seq});
+      if (command.worker == id_ || command.worker == kAllWorkers) streams_.finish();
       return;
     case Action::kCopyFromWorker0:
     case Action::kCopyToWorker0: return copy_on_worker0(command);
@@ -291,16 +322,21 @@ void Worker::skip(Command& command) {
   if (exchange_ && command.token && receiver == id_) exchange_->take(command.token);
 }
 
+/// What a function writes into, by its registration; None: nothing.
+Value Worker::written(const Command& command) {
+  const auto* function = std::get_if<Function>(&registers_.get(command.func).value.data());
+  const int position = function ? function->options().written_arg : -1;
+  if (position < 0 || static_cast<size_t>(position) >= command.args.size()) return {};
+  const auto* ref = std::get_if<RegisterRef>(&command.args[static_cast<size_t>(position)].data());
+  return ref ? registers_.get(ref->id).value : Value();
+}
+
 /// What a command would have written is not to be read: its register, and the memory of the tensor it writes into.
 void Worker::lose_results(const Command& command, Origin origin) {
   switch (command.action) {
     case Action::kGetGlobalFunc: return registers_.lose(command.reg, origin);
     case Action::kCallPacked: {
-      const auto* function = std::get_if<Function>(&registers_.get(command.func).value.data());
-      const int written = function ? function->options().written_arg : -1;
-      if (written >= 0 && static_cast<size_t>(written) < command.args.size())
-        if (auto* ref = std::get_if<RegisterRef>(&command.args[static_cast<size_t>(written)].data()))
-          poison_all(registers_.get(ref->id).value, origin);
+      poison_all(written(command), origin);
       return registers_.lose(command.reg, origin);
     }
     case Action::kCopyToWorker0:
@@ -351,6 +387,11 @@ struct ChildrenEnd {
 
 }  // namespace
 
+void Worker::note_written(const Command& command, const Value& result) {
+  each_tensor(result, [&](const Tensor& tensor) { streams_.wrote(tensor); });
+  each_tensor(written(command), [&](const Tensor& tensor) { streams_.wrote(tensor); });
+}
+
 /// The command keeps its references, for what must be told when it fails.
 Value Worker::call(const Command& command) {
   const auto& slot = registers_.get(command.func);
@@ -381,7 +422,7 @@ void Worker::copy_on_worker0(const Command& command) {
     return;
   }
   const Value host = exchange_->take(command.token);
-  if (command.is_new) return registers_.set(command.reg, host);
+  if (command.is_new) return registers_.set(command.reg, on_device(host.as<Tensor>()));
   const auto& slot = registers_.get(command.reg);
   if (slot.lost) throw UsageError(fmt::format("the array was lost when command {} failed", slot.lost->seq));
   const auto* remote = std::get_if<Tensor>(&slot.value.data());
@@ -394,6 +435,14 @@ void Worker::copy_on_worker0(const Command& command) {
       throw UsageError(fmt::format("the array was lost when command {} failed", poison->seq));
     host.as<Tensor>().copy_from(*remote);
   }
+}
+
+/// The array itself, where the worker's tensors lie in host memory.
+Tensor Worker::on_device(const Tensor& host) const {
+  if (device().type == dl::kCPU) return host;
+  Tensor copy = Tensor::empty(host.shape(), host.dtype(), device());
+  copy.copy_from(host);
+  return copy;
 }
 
 std::string Worker::function_name() const {

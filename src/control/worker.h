@@ -16,7 +16,7 @@
 #include "control/segment.h"
 #include "control/worker_plane.h"
 #include "core/process.h"
-#include "device/stream.h"
+#include "device/streams.h"
 
 namespace tutti {
 
@@ -46,6 +46,9 @@ class Worker {
   Recorder& recorder() { return recorder_; }
   Collectives::Members world() const;
   Collectives::Members group() const;
+  /// @param device_ids  by a worker's place on its node
+  void init_ccl(std::string_view ccl, const Shape& device_ids);
+  Device device() const { return collectives_.device(); }
   uint64_t seq() const { return command_.seq; }
   bool runs_quick() const { return runs_quick_; }                       ///< a function that is registered so
   uint64_t serial() const { return serial_; }                           ///< of all workers that this process has had
@@ -59,6 +62,9 @@ class Worker {
   void run(Command& command);
   void skip(Command& command);
   void lose_results(const Command& command, Origin origin);
+  Value written(const Command& command);
+  void note_written(const Command& command, const Value& result);
+  Tensor on_device(const Tensor& host) const;
   Value call(const Command& command);
   Value resolve(size_t position, const Value& arg, int written_arg);
   void copy_on_worker0(const Command& command);

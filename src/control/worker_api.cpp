@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "control/comm_handle.h"
-#include "device/stream.h"
+#include "device/streams.h"
 
 namespace tutti {
 namespace {
@@ -50,6 +50,16 @@ void Comm::gather(const Tensor& src, const Tensor& dst, int root, const std::vec
 void Comm::all_to_all(const Tensor& src, const Tensor& dst) const {
   handle_->run({.op = CollectiveOp::kAllToAll, .src = &src, .dst = &dst});
 }
+void Comm::all_to_all(const Tensor& src, const Tensor& dst, const std::vector<int64_t>& src_counts,
+                      const std::vector<int64_t>& dst_counts) const {
+  const auto size = static_cast<size_t>(this->size());
+  if (src_counts.size() != size || dst_counts.size() != size)
+    throw UsageError(
+        fmt::format("all_to_all: {} src_counts and {} dst_counts for {} members", src_counts.size(), dst_counts.size(), size));
+  std::vector<int64_t> counts = src_counts;
+  counts.insert(counts.end(), dst_counts.begin(), dst_counts.end());
+  handle_->run({.op = CollectiveOp::kAllToAllV, .src = &src, .dst = &dst, .counts = std::move(counts)});
+}
 void Comm::barrier() const { handle_->run({.op = CollectiveOp::kBarrier}); }
 
 namespace {
@@ -86,10 +96,7 @@ int count() { return here("worker::count").layout().num_workers; }
 int group_id() { return here("worker::group_id").group_id(); }
 int group_size() { return here("worker::group_size").layout().group_size(); }
 int num_groups() { return here("worker::num_groups").layout().num_groups; }
-Device device() {
-  here("worker::device");
-  return cpu();
-}
+Device device() { return here("worker::device").device(); }
 Comm world() {
   Worker& worker = here("worker::world");
   return detail::CommHandle::make(worker, worker.world());

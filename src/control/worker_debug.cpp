@@ -12,6 +12,7 @@
 namespace tutti {
 
 void Worker::debug_get(const Command& command) {
+  streams_.finish();  // a failure of work that was under way is no answer
   Reply answer;
   std::vector<Tensor> large;
   try {
@@ -49,13 +50,15 @@ Reply Worker::value_for_controller(const Command& command, std::vector<Tensor>& 
     answer.origin = *lost;
     return answer;
   }
-  if (std::string why = why_not_encodable(slot.value, 0, INT64_MAX); id_ != 0 && !why.empty()) return refusal(command, why);
+  Value copy;
+  const Value& value = lies_on_device(slot.value) ? copy = on_host(slot.value) : slot.value;
+  if (std::string why = why_not_encodable(value, 0, INT64_MAX); id_ != 0 && !why.empty()) return refusal(command, why);
   if (exchange_) {  // inside the process: tensors as a copy that later commands don't change; worker 0's any value
     answer.kind = Reply::Kind::kToken;
-    answer.token = exchange_->put(copy_tensors(slot.value));
+    answer.token = exchange_->put(copy_tensors(value));
     return answer;
   }
-  answer.value = set_apart(slot.value, large);
+  answer.value = set_apart(value, large);
   for (Tensor& tensor : large) {
     if (const Tensor copy = within_reach(tensor)) tensor = copy;
     answer.offers.push_back(offer_of(tensor, segment_.has(0)));
@@ -84,7 +87,8 @@ void Worker::debug_set(const Command& command) {
   if (!command.offers.empty()) {
     std::vector<Tensor> large;
     for (const Offer& offer : command.offers) {
-      const bool in_place = value.kind() == Value::Kind::kRegister && fits(element_count(offer.shape), offer.dtype);
+      const bool in_place = value.kind() == Value::Kind::kRegister && fits(element_count(offer.shape), offer.dtype) &&
+                            old_tensor->device().type == dl::kCPU;
       large.push_back(in_place ? *old_tensor : Tensor::empty(offer.shape, offer.dtype));
     }
     if (!fill(command, large)) return;

@@ -7,17 +7,36 @@
 
 namespace tutti {
 
-/// What a kind of memory must offer. Implementations are stateless and thread-safe.
+/// A queue of a device's work, in its driver's terms (cudaStream_t, say). Null: the default one. Host memory has none.
+using Stream = void*;
+/// A place in a stream: what was enqueued before is done when the event is.
+using Event = void*;
+
+/// What a device offers whose work goes on after a call has returned. Thread-safe.
+class StreamApi {
+ public:
+  virtual ~StreamApi() = default;
+  virtual void set_device(int device_id) = 0;  ///< of this thread
+  virtual Stream make(int device_id) = 0;      ///< @throws SystemError
+  virtual void destroy(int device_id, Stream stream) noexcept = 0;
+  virtual Event record(int device_id, Stream stream) = 0;
+  virtual bool is_done(Event event) = 0;  ///< @throws SystemError  the work before it has failed
+  virtual void free_event(Event event) noexcept = 0;
+};
+
+/// What a kind of memory must offer. Implementations are thread-safe.
 class DeviceApi {
  public:
   virtual ~DeviceApi() = default;
   virtual std::string_view name() const = 0;
-  virtual void* allocate(size_t size_bytes, int device_id) = 0;  ///< aligned to 64; @throws SystemError
-  virtual void free(void* memory, size_t size_bytes, int device_id) noexcept = 0;
-  virtual void copy(void* to, const void* from, size_t size_bytes, Device to_device, Device from_device) = 0;
+  /// Aligned to 64; for work on `stream` from now on.  @throws SystemError
+  virtual void* allocate(size_t size_bytes, int device_id, Stream stream) = 0;
+  /// Work that is on `stream` by now may use the memory still; null: work on any stream.
+  virtual void free(void* memory, size_t size_bytes, int device_id, Stream stream) noexcept = 0;
+  /// On `stream`, of whichever of the two is no host.
+  virtual void copy(void* to, const void* from, size_t size_bytes, Device to_device, Device from_device, Stream stream) = 0;
+  /// Null: work is done when the call returns.
+  virtual StreamApi* streams() { return nullptr; }
 };
-
-/// The back end of a device type: one explicit table.  @throws UsageError  this build has none for it
-DeviceApi& device_api(Device device);
 
 }  // namespace tutti

@@ -9,7 +9,9 @@
 #include <mutex>
 #include <optional>
 
-#include "device/device_api.h"
+#include "device/devices.h"
+#include "device/streams.h"
+#include "device/weak_tensor.h"
 #include "tutti/error.h"
 
 namespace tutti {
@@ -27,7 +29,7 @@ struct Tensor::Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage() {
-    if (owner) owner->free(memory, size_bytes, device.id);
+    if (owner) owner->free(memory, size_bytes, device.id, current_stream(device));
     else if (release) release();
   }
 };
@@ -88,7 +90,7 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   const int64_t size_bytes = tutti::size_bytes(shape, dtype);
   DeviceApi& api = device_api(device);
   auto storage = std::make_shared<Storage>();
-  storage->memory = api.allocate(static_cast<size_t>(std::max<int64_t>(size_bytes, 1)), device.id);
+  storage->memory = api.allocate(static_cast<size_t>(std::max<int64_t>(size_bytes, 1)), device.id, current_stream(device));
   storage->size_bytes = static_cast<size_t>(size_bytes);
   storage->device = device;
   storage->owner = &api;
@@ -214,13 +216,23 @@ void Tensor::copy_from(const Tensor& source) const {
   if (!is_contiguous() || !source.is_contiguous())
     throw UsageError(
         "copy_from: a strided view, expected a row-major array (C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)");
-  device_api(device_).copy(data(), source.data(), static_cast<size_t>(size_bytes()), device_, source.device_);
+  const Device device = device_.type == dl::kCPU ? source.device_ : device_;
+  device_api(device).copy(data(), source.data(), static_cast<size_t>(size_bytes()), device_, source.device_,
+                          current_stream(device));
+  if (device.type == dl::kCPU) return;
+  if (device_.type == source.device_.type) current_streams().wrote(*this);
+  else current_streams().finish();
 }
 
 void Tensor::poison(Poison origin) const {
   if (!storage_ || storage_->is_poisoned.load()) return;
   storage_->poison = origin;
   storage_->is_poisoned.store(true);
+}
+void Tensor::Weak::poison(Poison origin) const {
+  Tensor t;
+  t.storage_ = storage_.lock();
+  t.poison(origin);
 }
 void Tensor::clear_poison() const {
   if (storage_ && storage_->is_poisoned.load()) storage_->is_poisoned.store(false);

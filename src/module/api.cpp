@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "device/stream.h"
+#include "device/streams.h"
 #include "module/call.h"
 #include "module/convert.h"
 #include "module/library.h"

@@ -61,8 +61,18 @@ void bind_worker(py::module_& module) {
             self.gather(from, to, root, counts);
           },
           "src"_a, "dst"_a, "root"_a = 0, "counts"_a = std::vector<int64_t>(), "Root's dst = all members' src one after another.")
-      .def("all_to_all", &comm_exchange<&Comm::all_to_all>, "src"_a, "dst"_a,
-           "Part r of src goes to member r; dst = the parts for us, by sender.")
+      .def(
+          "all_to_all",
+          [](const Comm& self, const py::object& src, const py::object& dst, const std::vector<int64_t>& src_counts,
+             const std::vector<int64_t>& dst_counts) {
+            const Tensor from = to_tensor(src), to = to_tensor(dst, true);
+            const WithoutGil released;
+            if (src_counts.empty() && dst_counts.empty()) self.all_to_all(from, to);
+            else self.all_to_all(from, to, src_counts, dst_counts);
+          },
+          "src"_a, "dst"_a, "src_counts"_a = std::vector<int64_t>(), "dst_counts"_a = std::vector<int64_t>(),
+          "Part r of src goes to member r; dst = the parts for us, by sender. Parts are equal, or as the counts say: elements to "
+          "each member, and from each.")
       .def(
           "send",
           [](const Comm& self, const py::object& src, int to) {

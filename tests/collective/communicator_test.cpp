@@ -11,6 +11,7 @@
 
 #include "collective/float16.h"
 #include "collective/reduce.h"
+#include "support/delayed_device.h"
 #include "support/session_kinds.h"
 
 namespace {
@@ -20,6 +21,21 @@ using namespace tutti_test;
 
 void expect(bool ok, const std::string& what) {
   if (!ok) throw std::logic_error("wrong: " + what);
+}
+
+// Operands lie where init_ccl has put the worker: on the delayed device the host can't touch them.
+Tensor fresh(Shape shape, DType dtype) { return Tensor::empty(std::move(shape), dtype, worker::device()); }
+Tensor placed(const Tensor& host) {
+  if (worker::device() == cpu()) return host;
+  Tensor t = fresh(host.shape(), host.dtype());
+  t.copy_from(host);
+  return t;
+}
+Tensor fetched(const Tensor& t) {
+  if (t.device() == cpu()) return t;
+  Tensor host = Tensor::empty(t.shape(), t.dtype());
+  host.copy_from(t);
+  return host;
 }
 
 /// Element i of rank r, small enough to be exact in every dtype.
@@ -75,7 +91,7 @@ Tensor periodic(int64_t n, DType dtype, int64_t period, F value) {
 }
 
 Tensor filled(int rank, int64_t n, DType dtype, int64_t first = 0) {
-  return periodic(n, dtype, 3, [&](int64_t i) { return element(rank, first + i); });
+  return placed(periodic(n, dtype, 3, [&](int64_t i) { return element(rank, first + i); }));
 }
 
 double reduced(DType dtype, ReduceOp op, int size, int64_t i) {
@@ -110,7 +126,8 @@ void check_reductions(const Comm& comm, DType dtype, int64_t n) {
     const double tolerance = dtype == kFloat16 || dtype == kBFloat16 ? 0.02 : 1e-5;
     double wanted[3];  // the elements' period
     for (int64_t i = 0; i < 3; ++i) wanted[i] = reduced(dtype, op, comm.size(), i);
-    auto check = [&](const Tensor& got, int64_t first, const char* what) {
+    auto check = [&](const Tensor& result, int64_t first, const char* what) {
+      const Tensor got = fetched(result);
       for (int64_t i = 0; i < got.element_count(); i += std::max<int64_t>(1, got.element_count() / 997)) {
         const double want = wanted[(first + i) % 3], have = load(got, i);
         if (!(std::abs(want - have) <= tolerance * std::abs(want)))
@@ -119,7 +136,7 @@ void check_reductions(const Comm& comm, DType dtype, int64_t n) {
       }
     };
     const Tensor src = filled(comm.rank(), n, dtype);
-    Tensor dst = Tensor::empty({n}, dtype);
+    Tensor dst = fresh({n}, dtype);
     comm.allreduce(src, dst, op);
     check(dst, 0, "allreduce");
     comm.allreduce(src, src, op);  // in place
@@ -144,11 +161,12 @@ void check_not_numbers(const Comm& comm, DType dtype, int64_t n) {
   if (size == 1) return;
   const auto row_of = [&](int64_t i) -> const Row& { return rows[i % kRows]; };
   const auto mine = [&](int64_t count) {
-    return periodic(count, dtype, kRows * size,
-                    [&](int64_t i) { return i / kRows % size == comm.rank() ? row_of(i).own : row_of(i).others; });
+    return placed(periodic(count, dtype, kRows * size,
+                           [&](int64_t i) { return i / kRows % size == comm.rank() ? row_of(i).own : row_of(i).others; }));
   };
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-    const auto check = [&](const Tensor& got, int64_t first, const char* what) {
+    const auto check = [&](const Tensor& result, int64_t first, const char* what) {
+      const Tensor got = fetched(result);
       const Tensor want = periodic(
           n, dtype, kRows, [&](int64_t i) { return op == ReduceOp::kMin ? row_of(first + i).min : row_of(first + i).max; });
       const auto* have_bytes = static_cast<const char*>(got.data());
@@ -171,17 +189,18 @@ void check_not_numbers(const Comm& comm, DType dtype, int64_t n) {
 
 void check_moves(const Comm& comm, DType dtype, int64_t n) {
   const int size = comm.size(), rank = comm.rank();
-  auto same = [&](const Tensor& got, int64_t at, const Tensor& want, const char* what) {
+  auto same = [&](const Tensor& result, int64_t at, const Tensor& expected, const char* what) {
+    const Tensor got = fetched(result), want = fetched(expected);
     const auto item = dtype.size_bytes();
     expect(want.size_bytes() == 0 ||
                std::memcmp(static_cast<char*>(got.data()) + at * item, want.data(), static_cast<size_t>(want.size_bytes())) == 0,
            std::string(what) + " " + to_string(dtype) + " n=" + std::to_string(n));
   };
   const Tensor mine = filled(rank, n, dtype);
-  Tensor all = Tensor::empty({n * size}, dtype);
+  Tensor all = fresh({n * size}, dtype);
   comm.allgather(mine, all);
   for (int r = 0; r < size; ++r) same(all, r * n, filled(r, n, dtype), "allgather");
-  Tensor in_place = Tensor::empty({n * size}, dtype);
+  Tensor in_place = fresh({n * size}, dtype);
   in_place.slice(rank * n, (rank + 1) * n).copy_from(mine);
   comm.allgather(in_place.slice(rank * n, (rank + 1) * n), in_place);
   same(in_place, 0, all, "allgather in place");
@@ -190,13 +209,25 @@ void check_moves(const Comm& comm, DType dtype, int64_t n) {
   for (int r = 0; r < size; ++r) same(all, r * n, filled(r, n, dtype, rank * n), "all_to_all");
   comm.all_to_all(parts, parts);
   same(parts, 0, all, "all_to_all in place");
+  // uneven: r has (2 r + 3 s) % 4 pieces for s, none for some
+  const auto sent = [&](int r, int s) { return (2 * r + 3 * s) % 4 * (n / 2 + 1); };
+  std::vector<int64_t> to, from;
+  for (int r = 0; r < size; ++r) to.push_back(sent(rank, r)), from.push_back(sent(r, rank));
+  const auto total = [](const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); };
+  Tensor uneven = fresh({total(from)}, dtype);
+  comm.all_to_all(filled(rank, total(to), dtype), uneven, to, from);
+  for (int r = 0, at = 0; r < size; at += static_cast<int>(from[static_cast<size_t>(r++)])) {
+    int64_t first = 0;
+    for (int s = 0; s < rank; ++s) first += sent(r, s);
+    same(uneven, at, filled(r, from[static_cast<size_t>(r)], dtype, first), "uneven all_to_all");
+  }
   for (int root = 0; root < size; ++root) {
-    Tensor got = Tensor::empty({n}, dtype);
+    Tensor got = fresh({n}, dtype);
     comm.broadcast(rank == root ? mine : Tensor(), got, root);
     same(got, 0, filled(root, n, dtype), "broadcast");
     comm.scatter(rank == root ? filled(root, n * size, dtype) : Tensor(), got, root);
     same(got, 0, filled(root, n, dtype, rank * n), "scatter");
-    Tensor gathered = rank == root ? Tensor::empty({n * size}, dtype) : Tensor();
+    Tensor gathered = rank == root ? fresh({n * size}, dtype) : Tensor();
     comm.gather(mine, gathered, root);
     for (int r = 0; rank == root && r < size; ++r) same(gathered, r * n, filled(r, n, dtype), "gather");
     // uneven: member r has n + r elements, and one has none
@@ -204,11 +235,11 @@ void check_moves(const Comm& comm, DType dtype, int64_t n) {
     for (int r = 0; r < size; ++r) counts.push_back(r == size / 2 ? 0 : n + r);
     const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
-    Tensor part = Tensor::empty({counts[static_cast<size_t>(rank)]}, dtype);
+    Tensor part = fresh({counts[static_cast<size_t>(rank)]}, dtype);
     comm.scatter(rank == root ? filled(root, total, dtype) : Tensor(), part, root,
                  rank == root ? counts : std::vector<int64_t>{});
     same(part, 0, filled(root, part.element_count(), dtype, before), "uneven scatter");
-    Tensor whole = rank == root ? Tensor::empty({total}, dtype) : Tensor();
+    Tensor whole = rank == root ? fresh({total}, dtype) : Tensor();
     comm.gather(filled(rank, part.element_count(), dtype), whole, root, rank == root ? counts : std::vector<int64_t>{});
     if (rank == root)
       for (int64_t r = 0, at = 0; r < size; at += counts[static_cast<size_t>(r++)])
@@ -221,11 +252,11 @@ void check_pairs(const Comm& comm, int64_t n) {
   const int peer = comm.rank() ^ 1;
   if (peer >= comm.size()) return;
   const Tensor mine = filled(comm.rank(), n, kFloat32);
-  Tensor got = Tensor::empty({n}, kFloat32);
+  Tensor got = fresh({n}, kFloat32);
   for (int i = 0; i < 3; ++i) {
     if (comm.rank() < peer) comm.send(mine, peer), comm.recv(got, peer);
     else comm.recv(got, peer), comm.send(mine, peer);
-    expect(load(got, n - 1) == element(peer, n - 1), "send/recv");
+    expect(load(fetched(got), n - 1) == element(peer, n - 1), "send/recv");
   }
 }
 
@@ -270,15 +301,17 @@ const bool registered = [] {
   register_global_func("comm.half_average", [](DType dtype, double value) {
     const Comm world = worker::world();
     const int size = world.size();
-    Tensor all = Tensor::empty({3 * size}, dtype), sum = Tensor::like(all), part = Tensor::empty({3}, dtype);
-    for (int64_t i = 0; i < all.element_count(); ++i) store(all, i, value);
-    world.allreduce(all, sum, ReduceOp::kAvg);
-    world.reduce_scatter(all, part, ReduceOp::kAvg);
+    Tensor given = Tensor::empty({3 * size}, dtype);
+    for (int64_t i = 0; i < given.element_count(); ++i) store(given, i, value);
+    Tensor all = placed(given), sum_there = Tensor::like(all), part_there = fresh({3}, dtype);
+    world.allreduce(all, sum_there, ReduceOp::kAvg);
+    world.reduce_scatter(all, part_there, ReduceOp::kAvg);
+    const Tensor sum = fetched(sum_there), part = fetched(part_there);
     for (int64_t i = 0; i < 3; ++i)
-      expect(load(sum, i) == load(all, i) && load(part, i) == load(all, i),
+      expect(load(sum, i) == load(given, i) && load(part, i) == load(given, i),
              "average of equal halves: " + std::to_string(load(sum, i)));
     world.allreduce(all, all, ReduceOp::kAvg);  // in place
-    expect(load(all, 0) == load(sum, 0), "average in place");
+    expect(load(fetched(all), 0) == load(sum, 0), "average in place");
   });
   register_global_func("comm.not_numbers", [](DType dtype, int64_t n) { check_not_numbers(worker::world(), dtype, n); });
   register_global_func("comm.overlaps", [](int64_t n) {
@@ -287,19 +320,24 @@ const bool registered = [] {
     const auto numbered = [](int64_t count) {
       Tensor t = Tensor::empty({count}, kInt32);
       for (int64_t i = 0; i < count; ++i) t.values<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>(i);
-      return t;
+      return placed(t);
+    };
+    const auto check = [](const Tensor& there, int64_t begin, int64_t end, auto want, const char* what) {
+      const Tensor got = fetched(there);
+      for (int64_t i = begin; i < end; i += 97) expect(got.values<int32_t>()[static_cast<size_t>(i)] == want(i), what);
     };
     Tensor t = numbered(n + 1);
     world.broadcast(t.slice(0, n), t.slice(1, n + 1));
-    for (int64_t i = 0; i < n; i += 97) expect(t.values<int32_t>()[static_cast<size_t>(i + 1)] == i, "broadcast one further");
+    check(
+        t, 1, n + 1, [](int64_t i) { return i - 1; }, "broadcast one further");
     Tensor whole = numbered(n * size);  // own part in place: the result lies inside the operand
     world.scatter(world.rank() == 0 ? whole : Tensor(), whole.slice(0, n));
-    for (int64_t i = 0; i < n; i += 97)
-      expect(whole.values<int32_t>()[static_cast<size_t>(i)] == i + n * world.rank(), "scatter into the operand");
+    check(
+        whole, 0, n, [&](int64_t i) { return i + n * world.rank(); }, "scatter into the operand");
     Tensor mine = numbered(n * size);
     world.allgather(mine.slice(n * (size - 1), n * size), mine);
-    for (int64_t i = 0; i < n * size; i += 97)
-      expect(mine.values<int32_t>()[static_cast<size_t>(i)] == i % n + n * (size - 1), "allgather into the operand");
+    check(
+        mine, 0, n * size, [&](int64_t i) { return i % n + n * (size - 1); }, "allgather into the operand");
   });
   register_global_func("comm.refuse", [](const std::string& what) {
     const Comm world = worker::world();
@@ -316,6 +354,26 @@ const bool registered = [] {
     if (what == "self send") world.send(a, world.rank());
     if (what == "color") world.split(-1);
     if (what == "own part") world.scatter(Tensor::full<float>({3 * world.size()}, 0), a, world.rank());
+    const std::vector<int64_t> none(static_cast<size_t>(world.size()), 0);
+    if (what == "uneven total") world.all_to_all(a, b, none, none);
+    if (what == "uneven members") world.all_to_all(a, b, {}, none);
+    if (what == "uneven negative") {
+      auto counts = none;
+      counts[0] = -4;
+      world.all_to_all(a, b, counts, none);
+    }
+    if (what == "uneven overlap") {
+      auto counts = none;
+      counts[static_cast<size_t>(world.rank())] = 4;
+      world.all_to_all(a, a, counts, counts);
+    }
+    if (what == "uneven pair") {  // all send four to member 0, which expects three of the last
+      auto to = none, from = none;
+      to[0] = 4;
+      if (world.rank() == 0) from.assign(from.size(), 4), from.back() = 3;
+      const int64_t all = world.rank() == 0 ? 4 * world.size() - 1 : 0;
+      world.all_to_all(a, Tensor::empty({all}), to, from);
+    }
     if (what == "counts") world.gather(a, Tensor::full<float>({4 * world.size()}, 0), world.rank(), {1});
   });
   return true;
@@ -325,24 +383,32 @@ class Communicator : public testing::Test {
  protected:
   std::vector<std::string> ccls() const {
     const char* nodes = std::getenv("TUTTI_TEST_ONE_NODE");
+    if (kind() == "thread" && workers() <= 4) return {"local", "delayed"};
     return kind() == "mpi" && nodes && nodes[0] == '0' ? std::vector<std::string>{"mpi", "auto"}
                                                        : std::vector<std::string>{"mpi", "local"};
   }
+  static int seeds(const std::string& ccl) {
+    const char* text = std::getenv("TUTTI_TEST_SEEDS");
+    return text && ccl == "delayed" ? std::atoi(text) : 1;
+  }
   void on_all(const char* function, const std::vector<std::vector<Value>>& calls) {
+    delayed::install();
     for (int groups : group_counts())
-      for (const std::string& ccl : ccls()) {
-        Session s = make_session(groups);
-        s.init_ccl(ccl);
-        auto f = s.get_global_func(function);
-        for (const auto& args : calls) {
-          s.call(f, args);
-          try {
-            s.sync_all();
-          } catch (const RemoteError& error) {
-            ADD_FAILURE() << ccl << " groups " << groups << ": " << error.what();
+      for (const std::string& ccl : ccls())
+        for (int seed = 0; seed < seeds(ccl); ++seed) {
+          delayed::set_seed(static_cast<uint64_t>(seed) << 32);
+          Session s = make_session(groups);
+          s.init_ccl(ccl);
+          auto f = s.get_global_func(function);
+          for (const auto& args : calls) {
+            s.call(f, args);
+            try {
+              s.sync_all();
+            } catch (const RemoteError& error) {
+              ADD_FAILURE() << ccl << " seed " << seed << " groups " << groups << ": " << error.what();
+            }
           }
         }
-      }
   }
 };
 
@@ -383,6 +449,11 @@ TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
                                                       {"self send", "expected another member"},
                                                       {"color", "negative"},
                                                       {"counts", "add up to"},
+                                                      {"uneven total", "src_counts add up to 0, src has 4 elements"},
+                                                      {"uneven members", "0 src_counts"},
+                                                      {"uneven negative", "src_counts has an entry -4"},
+                                                      {"uneven overlap", "they must be apart"},
+                                                      {"uneven pair", "which expects 3"},
                                                       {"own part", "in the root's own part, which has 4"}};
   Session s = make_session();
   auto refuse = s.get_global_func("comm.refuse"), moves = s.get_global_func("comm.moves");

@@ -21,6 +21,15 @@ TEST(Tensor, is_row_major_and_aligned) {
   EXPECT_TRUE(Tensor::empty({0, int64_t{1} << 40, int64_t{1} << 40}, kInt8).is_contiguous());
 }
 
+TEST(Tensor, memory_of_a_device_without_a_back_end_is_not_touched) {
+  int x = 0;
+  const Tensor there = Tensor::wrap(&x, {1}, kInt32, {}, {}, {dl::kROCM, 3}), here = Tensor::from<int32_t>({1});
+  EXPECT_THROW(here.copy_from(there), UsageError);
+  EXPECT_THROW(there.copy_from(here), UsageError);
+  EXPECT_EQ(x, 0);
+  EXPECT_EQ(here.item<int32_t>(), 1);
+}
+
 TEST(Tensor, views_share_memory_and_keep_strides_and_offset) {
   Tensor t = Tensor::from<int32_t>({0, 1, 2, 3, 4, 5}, {2, 3});
   Tensor row = t.slice(1, 2);

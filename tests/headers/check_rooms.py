@@ -21,13 +21,9 @@ BELOW = {
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # circles inside a room that are there today: of a factory and what it makes, most of them; they may shrink
 KNOWN = [
-    {"collective/communicator", "collective/mpi/mpi_communicator", "collective/node/direct_moves", "collective/node/eager_moves",
-     "collective/node/hand_over", "collective/node/node_communicator", "collective/node/peer_memory", "collective/node/staged_moves",
-     "collective/two_level/two_level_communicator"},
     {"collective/reduce", "collective/reduce_blocks", "collective/reduce_vectors"},
     {"control/controller", "control/controller_turn"},
     {"control/mpi/leader", "control/mpi/leader_thread", "control/mpi/mpi_channel", "control/mpi/mpi_job", "control/mpi/peer_watch"},
-    {"device/cpu/cpu_device", "device/device_api"},
     {"module/call", "module/check", "module/convert", "module/object", "module/runtime"},
     {"python/object", "python/refs"},
 ]

@@ -120,6 +120,9 @@ def test_collectives(session):
     assert session.reduce_scatter(source, mine).debug_get_from_remote(n - 1).numpy()[0] == n * (n - 1)
     turned = session.empty((n,), "float64")
     assert session.all_to_all(source, turned).debug_get_from_remote(0).numpy().tolist() == [0.0] * n
+    uneven = session.get_global_func("test.exchange_uneven")()
+    for w in range(n):
+        assert uneven.debug_get_from_remote(w).numpy().tolist() == [float(r) for r in range(n) for _ in range(w + r)]
     session.barrier()
     session.sync_all()
 

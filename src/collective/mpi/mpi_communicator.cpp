@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "collective/mpi/mpi_types.h"
 #include "collective/reduce.h"
@@ -15,7 +16,7 @@ constexpr int kPairTag = 1;
 /// MPI-3 counts are int: what is longer goes in pieces. Tests lower the limit to run that path on small data.
 int64_t max_count() { return env_int("TUTTI_MPI_MAX_COUNT", int64_t{1} << 30, 1, int64_t{1} << 30); }
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator final : public HostCommunicator {
  public:
   MpiCommunicator(const DataPlane& plane, const std::vector<int>& members, CommKey key)
       : parent_(*static_cast<MPI_Comm*>(plane.mpi_parent)), members_(members), max_count_(max_count()) {
@@ -126,6 +127,24 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
+  /// Member by member, in pieces: MPI_Alltoallv's counts are ints, and a piece more on one side is none on the other.
+  void all_to_all_v(Buffer src, Buffer dst, const std::vector<int64_t>& counts, const std::vector<Arrival>&) override {
+    MpiElement element(src.dtype);
+    const auto before = [&](int first, int end) {
+      return std::accumulate(counts.begin() + first, counts.begin() + end, int64_t{0});
+    };
+    for (int shift = 0; shift < size(); ++shift) {
+      const int to = (rank_ + shift) % size(), from = (rank_ - shift + size()) % size();
+      const int64_t sent = counts[static_cast<size_t>(to)], got = counts[static_cast<size_t>(size() + from)];
+      const int64_t at = before(0, to), into = before(size(), size() + from);
+      for (int64_t begin = 0; begin < std::max(sent, got); begin += max_count_)
+        check_mpi(MPI_Sendrecv(src.at(at + begin), piece(sent - begin), element.type(), begin < sent ? to : MPI_PROC_NULL, 0,
+                               dst.at(into + begin), piece(got - begin), element.type(), begin < got ? from : MPI_PROC_NULL, 0,
+                               comm_.get(), MPI_STATUS_IGNORE),
+                  "MPI_Sendrecv");
+    }
+  }
+
   void send(Buffer src, const std::vector<Arrival>&) override {
     MpiElement element(src.dtype);
     send_part(src, 0, src.count, members_[1], element, parent_, kPairTag);
@@ -160,6 +179,7 @@ class MpiCommunicator final : public Communicator {
     narrow_all(dst.dtype, to.data(), dst.data, dst.count);
   }
 
+  int piece(int64_t left) const { return static_cast<int>(std::clamp<int64_t>(left, 0, max_count_)); }
   template <class Call>
   void pieces(int64_t count, Call&& call) const {
     for (int64_t begin = 0; begin < count; begin += max_count_)
@@ -193,7 +213,7 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key) {
+std::unique_ptr<HostCommunicator> make_mpi_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key) {
   return std::make_unique<MpiCommunicator>(plane, members, key);
 }
 

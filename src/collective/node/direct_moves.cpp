@@ -114,6 +114,19 @@ void DirectMoves::all_to_all() {
   hand_over();
 }
 
+void DirectMoves::all_to_all_v(const std::vector<int64_t>& counts) {
+  const int64_t item = dst.dtype.size_bytes();
+  const auto before = [](const std::vector<int64_t>& list, int64_t first, int64_t end) {
+    return std::accumulate(list.begin() + first, list.begin() + end, int64_t{0});
+  };
+  for (int64_t i = 0; i < size(); ++i) {
+    const int64_t r = (rank + i) % size(), bytes = counts[static_cast<size_t>(size() + r)] * item;
+    const auto& theirs = members[static_cast<size_t>(r)].counts;
+    copy(dst.at(before(counts, size(), size() + r)), src_of(r, before(theirs, 0, rank) * item, bytes), bytes);
+  }
+  hand_over();
+}
+
 void DirectMoves::send_recv() {
   const int64_t total = (rank == 0 ? src : dst).size_bytes(), begin = cut(total, rank, 2),
                 bytes = cut(total, rank + 1, 2) - begin;

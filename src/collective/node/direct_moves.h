@@ -1,8 +1,10 @@
 // In the members' own memory: each does a fair part of the work, then all wait for each other.
 #pragma once
 
+#include "collective/buffer.h"
 #include "collective/node/hand_over.h"
 #include "collective/node/peer_memory.h"
+#include "tutti/worker.h"
 
 namespace tutti {
 
@@ -23,6 +25,7 @@ struct DirectMoves {
   void push_scatter(int root, const std::vector<int64_t>& counts);  ///< src is out of reach, but every dst is not
   void gather(int root, const std::vector<int64_t>& counts);
   void all_to_all();
+  void all_to_all_v(const std::vector<int64_t>& counts);
   void send_recv();  // rank 0 sends to rank 1
 
  private:

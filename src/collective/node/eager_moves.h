@@ -1,7 +1,11 @@
 // Small messages: the data has come with the members' arrivals, so nobody waits for anybody after the agreement.
 #pragma once
 
-#include "collective/communicator.h"
+#include <vector>
+
+#include "agreement/arrival.h"
+#include "collective/buffer.h"
+#include "tutti/worker.h"
 
 namespace tutti {
 

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "collective/communicator.h"
+#include "agreement/arrival.h"
+#include "collective/data_plane.h"
 
 namespace tutti {
 

@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-class NodeCommunicator final : public Communicator {
+class NodeCommunicator final : public HostCommunicator {
  public:
   NodeCommunicator(const DataPlane& plane, const std::vector<int>& members) : node_(*plane.node), worker_(plane.worker) {
     rank_ = static_cast<int>(std::find(members.begin(), members.end(), worker_) - members.begin());
@@ -73,6 +73,12 @@ class NodeCommunicator final : public Communicator {
         [&](StagedMoves& staged) { staged.all_to_all(src, dst); });
   }
 
+  void all_to_all_v(Buffer src, Buffer dst, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+    move(
+        members, src, dst, reaches_src(members), [&](DirectMoves& direct) { direct.all_to_all_v(counts); },
+        [&](StagedMoves& staged) { staged.all_to_all_v(src, dst, counts); });
+  }
+
   void send(Buffer src, const std::vector<Arrival>& pair) override { send_recv(src, {}, pair); }
   void recv(Buffer dst, const std::vector<Arrival>& pair) override { send_recv({}, dst, pair); }
 
@@ -110,7 +116,7 @@ class NodeCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_node_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey) {
+std::unique_ptr<HostCommunicator> make_node_communicator(const DataPlane& plane, const std::vector<int>& members) {
   return std::make_unique<NodeCommunicator>(plane, members);
 }
 

@@ -6,7 +6,9 @@
 #include <map>
 #include <vector>
 
-#include "collective/communicator.h"
+#include "agreement/arrival.h"
+#include "collective/buffer.h"
+#include "collective/data_plane.h"
 #include "core/shared_memory.h"
 
 namespace tutti {

@@ -146,6 +146,27 @@ void StagedMoves::all_to_all(Buffer src, Buffer dst) {
       });
 }
 
+void StagedMoves::all_to_all_v(Buffer src, Buffer dst, const std::vector<int64_t>& element_counts) {
+  const std::vector<int64_t> counts = as_bytes(element_counts, dst.dtype);
+  int64_t longest = 0;  // of all members' parts: all take as many turns
+  for (const Arrival& member : members)
+    longest = std::max(longest, *std::max_element(member.counts.begin(), member.counts.end()));
+  longest *= dst.dtype.size_bytes();
+  src = as_bytes(src), dst = as_bytes(dst);
+  const int64_t half = static_cast<int64_t>(node.staging_bytes) / 2, most = half / size();
+  in_turns(
+      longest, most, half,
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0, first = 0; r < size(); first += counts[static_cast<size_t>(r++)])
+          copy(staging(rank) + at + r * most, src.at(first + begin), std::min(n, counts[static_cast<size_t>(r)] - begin));
+      },
+      [&](int64_t begin, int64_t n, int64_t at) {
+        for (int64_t r = 0, first = 0; r < size(); first += counts[static_cast<size_t>(size() + r++)])
+          copy(dst.at(first + begin), staging(r) + at + rank * most,
+               std::min(n, counts[static_cast<size_t>(size() + r)] - begin));
+      });
+}
+
 void StagedMoves::exchange(Buffer dst, const std::function<int64_t(int64_t)>& cut) {
   const int64_t item = dst.dtype.size_bytes(), half = static_cast<int64_t>(node.staging_bytes) / 2;
   int64_t longest = 0;

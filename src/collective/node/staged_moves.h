@@ -2,7 +2,9 @@
 // one hand-over a piece is enough.
 #pragma once
 
+#include "collective/buffer.h"
 #include "collective/node/hand_over.h"
+#include "tutti/worker.h"
 
 namespace tutti {
 
@@ -20,6 +22,7 @@ struct StagedMoves {
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts);
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts);
   void all_to_all(Buffer src, Buffer dst);
+  void all_to_all_v(Buffer src, Buffer dst, const std::vector<int64_t>& counts);
   void send_recv(Buffer src, Buffer dst);  // rank 0 sends to rank 1
   /// Everyone has elements cut(rank) .. cut(rank + 1) of dst, and gets the others'.
   void exchange(Buffer dst, const std::function<int64_t(int64_t rank)>& cut);

@@ -25,7 +25,7 @@ std::map<int32_t, std::vector<int>> ranks_by_node(const DataPlane& plane, const 
   return nodes;
 }
 
-class TwoLevelCommunicator final : public Communicator {
+class TwoLevelCommunicator final : public HostCommunicator {
  public:
   TwoLevelCommunicator(const DataPlane& plane, const std::vector<int>& members, CommKey key)
       : node_(*plane.node),
@@ -136,6 +136,9 @@ class TwoLevelCommunicator final : public Communicator {
     flat().gather(src, dst, root, counts, members);
   }
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) override { flat().all_to_all(src, dst, members); }
+  void all_to_all_v(Buffer src, Buffer dst, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) override {
+    flat().all_to_all_v(src, dst, counts, members);
+  }
   void send(Buffer src, const std::vector<Arrival>& pair) override { flat().send(src, pair); }
   void recv(Buffer dst, const std::vector<Arrival>& pair) override { flat().recv(dst, pair); }
 
@@ -146,7 +149,7 @@ class TwoLevelCommunicator final : public Communicator {
     for (int r : local_ranks_) local.push_back(members[static_cast<size_t>(r)]);
     return local;
   }
-  Communicator& flat() {  // all members come here together
+  HostCommunicator& flat() {  // all members come here together
     if (!flat_) flat_ = make_flat_();
     return *flat_;
   }
@@ -156,8 +159,8 @@ class TwoLevelCommunicator final : public Communicator {
   std::vector<int> local_ranks_;
   std::vector<int> place_, node_index_;  // by rank: which of its node's members, and which of the nodes
   int my_place_ = 0;
-  std::unique_ptr<Communicator> rail_, flat_;
-  std::function<std::unique_ptr<Communicator>()> make_flat_;
+  std::unique_ptr<HostCommunicator> rail_, flat_;
+  std::function<std::unique_ptr<HostCommunicator>()> make_flat_;
 };
 
 }  // namespace
@@ -170,7 +173,8 @@ bool has_two_levels(const DataPlane& plane, const std::vector<int>& members) {
          std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.second.size() == on_first; });
 }
 
-std::unique_ptr<Communicator> make_two_level_communicator(const DataPlane& plane, const std::vector<int>& members, CommKey key) {
+std::unique_ptr<HostCommunicator> make_two_level_communicator(const DataPlane& plane, const std::vector<int>& members,
+                                                              CommKey key) {
   return std::make_unique<TwoLevelCommunicator>(plane, members, key);
 }
 

@@ -57,6 +57,7 @@ std::vector<Verdicts::Fallen> Verdicts::fall(Clock::time_point now) {
       continue;
     }
     fallen.push_back(drop(mine.id, verdict.kind == Verdict::Kind::kAgreed, std::move(verdict.why)));
+    if (mine.signature.op == CollectiveOp::kAllToAllV) continue;  // each has lists of its own, and needs no others
     for (const Arrival& member : members) fallen.back().verdict.counts.push_back(member.counts);
   }
   return fallen;

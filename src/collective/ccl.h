@@ -1,0 +1,41 @@
+// The back ends by their names.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "collective/data_plane.h"
+
+namespace tutti {
+
+/// What a communicator is made for, and with.
+struct Making {
+  const DataPlane& plane;
+  const std::vector<int>& members;  ///< worker ids by rank
+  CommKey key;
+  Device device = {};  ///< of this member
+  /// Fills `bytes` on each member with what member 0 has in them (a new communicator's id, say). Collective.
+  std::function<void(std::span<std::byte> bytes)> from_first = {};
+};
+
+/// A row of the table of back ends.
+struct Ccl {
+  std::string_view name;
+  int32_t device_type;  ///< of the memory that it moves; work on other memory than the host's is under way after start()
+  std::unique_ptr<Communicator> (*make)(const Making&);
+  bool completes_at_start() const { return device_type == dl::kCPU; }
+};
+
+/// "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one node, over several nodes MPI,
+/// by two levels where each node has as many members).
+/// @throws UsageError  unknown name, not in this build, or not possible here
+const Ccl& find_ccl(std::string_view name, const DataPlane& plane, const std::vector<int>& members);
+/// One more row, of a back end that a test brings. Before the first session.
+void add_ccl(const Ccl& row);
+std::string_view compiled_ccl();  ///< "mpi": the name that init_ccl takes in every kind of session
+
+}  // namespace tutti

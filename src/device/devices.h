@@ -1,0 +1,14 @@
+#pragma once
+
+#include "device/device_api.h"
+
+namespace tutti {
+
+/// The back end of a device type: one explicit table.  @throws UsageError  this build has none for it
+DeviceApi& device_api(Device device);
+DeviceApi* find_device_api(Device device);  ///< null: this build has none for it
+
+/// One more row, of a device that a test brings. Before the first session; `api` lives as long as the process.
+void add_device_api(int32_t type, DeviceApi& api);
+
+}  // namespace tutti

@@ -1,0 +1,96 @@
+#include "device/streams.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "device/devices.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+constexpr auto kYield = 50us;  // then naps between looks
+constexpr auto kNap = 50us;
+
+thread_local Streams own;
+[[gnu::tls_model("initial-exec")]] thread_local Streams* used = nullptr;  // set by every command
+
+}  // namespace
+
+Streams::~Streams() {
+  for (const auto& [key, stream] : made_)
+    if (DeviceApi* api = find_device_api({key.first, key.second})) api->streams()->destroy(key.second, stream);
+}
+
+Stream Streams::current(Device device) {
+  const auto it = current_.find({device.type, device.id});
+  const Stream stream = it == current_.end() ? nullptr : it->second;
+  const std::pair use{device, stream};
+  if (std::find(used_.begin(), used_.end(), use) == used_.end()) used_.push_back(use);
+  return stream;
+}
+
+Stream Streams::set(Device device, Stream stream) { return std::exchange(current_[{device.type, device.id}], stream); }
+
+void Streams::make(Device device) {
+  StreamApi* api = device_api(device).streams();
+  const Key key{device.type, device.id};
+  if (!api || made_.contains(key)) return;
+  current_[key] = made_[key] = api->make(device.id);
+}
+
+void Streams::wrote(const Tensor& tensor) {
+  if (tensor.device().type == dl::kCPU || !tensor) return;
+  if (written_.size() >= prune_at_) prune();
+  written_.emplace_back(tensor);
+}
+
+/// Of tensors that are gone nothing can be read; one that is written again and again counts once.
+void Streams::prune() {
+  std::sort(written_.begin(), written_.end());
+  written_.erase(std::unique(written_.begin(), written_.end()), written_.end());
+  std::erase_if(written_, [](const Tensor::Weak& tensor) { return tensor.is_gone(); });
+  prune_at_ = std::max<size_t>(64, 2 * written_.size());
+}
+
+void Streams::await(Device device, Stream stream) {
+  DeviceApi* api = find_device_api(device);
+  if (!api || !api->streams()) return;  // a module's device, of which we know nothing
+  StreamApi& streams = *api->streams();
+  const struct Owned {
+    StreamApi& api;
+    Event event;
+    ~Owned() { api.free_event(event); }
+  } end{streams, streams.record(device.id, stream)};
+  for (const auto since = Clock::now(); !streams.is_done(end.event);) {
+    owner_.relax();
+    if (Clock::now() - since < kYield) std::this_thread::yield();
+    else std::this_thread::sleep_for(kNap);
+  }
+}
+
+void Streams::finish() {
+  if (used_.empty()) return;
+  std::exception_ptr failure;
+  for (const auto& [device, stream] : used_) try {
+      await(device, stream);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  used_.clear();
+  const auto written = std::exchange(written_, {});
+  if (!failure) return;
+  for (const Tensor::Weak& tensor : written) tensor.poison(owner_.here());
+  std::rethrow_exception(failure);
+}
+
+void use_streams(Streams* streams) { used = streams; }
+Streams& current_streams() { return used ? *used : own; }
+
+Stream current_stream(Device device) { return device.type == dl::kCPU ? nullptr : current_streams().current(device); }
+Stream set_current_stream(Device device, Stream stream) { return current_streams().set(device, stream); }
+
+}  // namespace tutti

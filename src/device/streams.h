@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "device/device_api.h"
+#include "device/weak_tensor.h"
+
+namespace tutti {
+
+/// The streams on which one worker's work for its devices belongs, and what is under way on them. A worker has one such object,
+/// also when it runs on two threads, as worker 0 does.
+class Streams {
+ public:
+  struct Owner {
+    std::function<void()> relax = [] {};                                     ///< while work is waited for; may throw
+    std::function<Tensor::Poison()> here = [] { return Tensor::Poison{}; };  ///< the worker and its command
+  };
+  Streams() = default;
+  explicit Streams(Owner owner) : owner_(std::move(owner)) {}
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+  ~Streams();
+
+  Stream current(Device device);                   ///< whoever asks puts work there
+  Stream set(Device device, Stream stream);        ///< the caller's own; returns the one before
+  void make(Device device);                        ///< one of ours, where there is none yet
+  bool is_busy() const { return !used_.empty(); }  ///< work may be under way
+  void wrote(const Tensor& tensor);                ///< or: it will be, by work that is under way
+  /// Until all work is done.  @throws SystemError  it has failed: what was written since the last time is poisoned, the origin
+  /// being the command that runs now; or what relax() throws
+  void finish();
+
+ private:
+  using Key = std::pair<int32_t, int32_t>;  // type and id of a device
+  void await(Device device, Stream stream);
+  void prune();
+
+  Owner owner_;
+  std::map<Key, Stream> current_;
+  std::map<Key, Stream> made_;
+  std::vector<std::pair<Device, Stream>> used_;  // since the last finish()
+  std::vector<Tensor::Weak> written_;            // since then
+  size_t prune_at_ = 64;
+};
+
+/// This thread's from now on; null: the thread's own.
+void use_streams(Streams* streams);
+Streams& current_streams();
+
+Stream current_stream(Device device);                     ///< null (the default stream, or none: the CPU) until set
+Stream set_current_stream(Device device, Stream stream);  ///< returns the one before
+
+}  // namespace tutti
