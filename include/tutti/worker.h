@@ -59,8 +59,8 @@ class TUTTI_API Comm {
   void send(const Tensor& src, int to) const;
   void recv(const Tensor& dst, int from) const;
   void barrier() const;
-  /// Members with equal color (>= 0) form a new communicator, ordered by (key, rank). Lives until the command ends. A worker
-  /// leads (is rank 0 of) at most 64 at a time.
+  /// Members with equal color (>= 0) form a communicator, ordered by (key, rank). It lives until the command ends; worker::comm
+  /// makes one that is kept.
   Comm split(int color, int key = 0) const;
 
  private:
@@ -80,6 +80,9 @@ TUTTI_API int num_groups();
 TUTTI_API Device device();  ///< what init_ccl gave this worker; cpu(0) before
 TUTTI_API Comm world();     ///< all workers
 TUTTI_API Comm group();     ///< the workers of our group
+/// These workers, by rank; this one is among them. Nobody waits: each of them names the same list, in the same order, and gets
+/// the same communicator. It is kept as long as the session, and found again.  @throws UsageError  no such list
+TUTTI_API Comm comm(const std::vector<int>& workers);
 
 }  // namespace worker
 

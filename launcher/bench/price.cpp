@@ -25,7 +25,6 @@ class NoAgreement final : public Agreement {
   void ends(bool) override {}
   void decline(const CollectiveId&) override {}
   [[noreturn]] void broken(std::string_view, std::string_view why) override { throw std::runtime_error(std::string(why)); }
-  SubSlot free_slot() override { return {}; }
   Origin here() const override { return {}; }
 
  private:

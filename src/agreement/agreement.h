@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,13 +10,6 @@
 #include "tutti/error.h"
 
 namespace tutti {
-
-/// One of the sub-communicators that this worker can lead at a time.
-struct SubSlot {
-  int number = 0;
-  uint32_t use = 0;
-  std::shared_ptr<void> taken;  ///< as long as this lives
-};
 
 /// Given by the control plane to a worker's collectives.
 class Agreement {
@@ -42,10 +34,6 @@ class Agreement {
   /// `what` was done, `why` it failed.
   /// @throws TransportError, or std::bad_alloc where there is no memory even for that
   [[noreturn]] virtual void broken(std::string_view what, std::string_view why) = 0;
-  /// @throws UsageError  none is left
-  virtual SubSlot free_slot() = 0;
-  /// The communicators with these keys are no more; a later one with such a key counts its collectives from 0.
-  virtual void forget(CommKey /*first*/, CommKey /*end*/) {}
   virtual Origin here() const = 0;  ///< this worker and the command it runs
 };
 

@@ -52,7 +52,8 @@ std::string describe(const CollectiveId& id, const Signature& s) {
   switch (kind(id.comm)) {
     case CommKind::kGroup: text += fmt::format(" of group {}", id.comm & 0xffffff); break;
     case CommKind::kPair: text += fmt::format(" from worker {} to {}", id.comm >> 24 & 0xffffff, id.comm & 0xffffff); break;
-    case CommKind::kPart: text += fmt::format(" of a part led by worker {}", id.comm >> 24 & 0xffffff); break;
+    case CommKind::kPart:
+    case CommKind::kNamed: text += fmt::format(" of a part led by worker {}", first_of(id.comm)); break;
     case CommKind::kWorld: break;
   }
   if (s.op == CollectiveOp::kBarrier || s.op == CollectiveOp::kSplit) return text;

@@ -32,8 +32,8 @@ struct Arrival {
   int32_t worker = 0;
   CollectiveId id;
   Signature signature;
-  std::vector<int64_t> counts;  ///< scatter, gather: on the root, the parts of all members (none: equal ones); split: color, key,
-                                ///< slot, use; kAllToAllV: elements to each member, then from each
+  std::vector<int64_t> counts;  ///< scatter, gather: on the root, the parts of all members (none: equal ones); split: color, key;
+                                ///< kAllToAllV: elements to each member, then from each
   std::vector<int32_t> members;  ///< worker ids by rank
   uint64_t step = 0;             ///< where this member's step counter stands (node-local data movement)
   uint64_t taken = 0;            ///< where its count of agreements stands: it may not write anew before all have taken

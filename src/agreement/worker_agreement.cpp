@@ -24,7 +24,6 @@ void WorkerAgreement::begin_command(uint64_t seq) {
   seq_ = seq;
   indices_.clear();
   own_.begin_command();
-  slots_.begin_command();
 }
 
 CollectiveId WorkerAgreement::next_id(CommKey key) {

@@ -9,7 +9,6 @@
 #include "agreement/control_plane.h"
 #include "agreement/node_protocol.h"
 #include "agreement/own_arrivals.h"
-#include "agreement/sub_slots.h"
 
 namespace tutti {
 
@@ -17,12 +16,7 @@ namespace tutti {
 class WorkerAgreement final : public Agreement {
  public:
   WorkerAgreement(Board& board, int worker, WaitPolicy policy, ControlPlane& plane)
-      : board_(board),
-        policy_(policy),
-        plane_(plane),
-        own_(board, worker, policy, plane),
-        node_(board, policy, plane, own_),
-        slots_(worker) {}
+      : board_(board), policy_(policy), plane_(plane), own_(board, worker, policy, plane), node_(board, policy, plane, own_) {}
   WorkerAgreement(const WorkerAgreement&) = delete;
   WorkerAgreement& operator=(const WorkerAgreement&) = delete;
   void begin_command(uint64_t seq);
@@ -34,8 +28,6 @@ class WorkerAgreement final : public Agreement {
   void lost() override;
   void decline(const CollectiveId& id) override { own_.decline(id); }
   [[noreturn]] void broken(std::string_view what, std::string_view why) override;
-  SubSlot free_slot() override { return slots_.take(); }
-  void forget(CommKey first, CommKey end) override { indices_.erase(indices_.lower_bound(first), indices_.lower_bound(end)); }
   Origin here() const override { return {own_.worker(), seq_}; }
 
  private:
@@ -44,7 +36,6 @@ class WorkerAgreement final : public Agreement {
   ControlPlane& plane_;
   OwnArrivals own_;
   NodeProtocol node_;
-  SubSlots slots_;
   uint64_t seq_ = 0;
   std::map<CommKey, uint32_t> indices_;  // in this command
   std::vector<Arrival> arrivals_;        // what agree() returns

@@ -1,9 +1,11 @@
 #include "collective/collectives.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "collective/mpi/mpi_communicator.h"
 #include "collective/node/eager_moves.h"
@@ -324,20 +326,24 @@ void Collectives::abort() noexcept {
     if (made) made->abort();
 }
 
+template <class Which>
+void Collectives::drop_parts(Which which) {
+  std::erase_if(parts_, [&](const auto& part) {
+    if (!which(part)) return false;
+    host_comms_.erase(part.first);
+    device_comms_.erase(part.first);
+    named_.erase(part.first);
+    return true;
+  });
+}
+
 Collectives::Members Collectives::split(const Members& comm, int color, int key) {
   const CollectiveId id = agreement_.next_id(comm.key);
   if (color < 0) {
     agreement_.decline(id);
     refuse(CollectiveOp::kSplit, fmt::format("color {} is negative", color));
   }
-  SubSlot slot;
-  try {
-    slot = agreement_.free_slot();
-  } catch (const UsageError&) {
-    agreement_.decline(id);
-    throw;
-  }
-  Arrival& mine = arrive(comm, id, {.op = CollectiveOp::kSplit}, {color, key, slot.number, slot.use});
+  Arrival& mine = arrive(comm, id, {.op = CollectiveOp::kSplit}, {color, key});
   std::vector<Arrival> arrivals;
   try {
     arrivals = agreement_.agree(mine);
@@ -355,14 +361,20 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
     if (static_cast<int>(r) == comm.rank) sub.rank = static_cast<int>(sub.workers.size());
     sub.workers.push_back(comm.workers[r]);
   }
-  const Arrival& leader = arrivals[std::get<1>(order.front())];
-  const auto slot_number = static_cast<int>(leader.counts.at(2));
-  sub.key = sub_key(leader.worker, slot_number, static_cast<uint32_t>(leader.counts.at(3)));
-  if (sub.rank == 0) sub.slot = std::move(slot.taken);  // as long as the leader has a handle
-  const CommKey first_use = sub_key(leader.worker, slot_number, 0);
-  drop(first_use, first_use + kSubUses);
-  agreement_.forget(first_use, first_use + kSubUses);
+  sub.handle = std::make_shared<char>();
+  sub = named(CommKind::kPart, std::move(sub), comm.key ^ uint64_t{id.index + 1} << 20);
+  drop_parts([](const auto& part) { return part.second.expired(); });
+  parts_[sub.key] = sub.handle;
   return sub;
+}
+
+Collectives::Members Collectives::named(CommKind kind, Members members, uint64_t what_else) {
+  members.key = members_key(kind, members.workers, what_else);
+  const auto [known, is_new] = named_.try_emplace(members.key, members.workers);
+  if (known->second != members.workers)  // all lists with this key have the first member, who sees it
+    throw UsageError(fmt::format("a communicator of workers {} can't be told from one of workers {}; name them in another order",
+                                 fmt::join(members.workers, ","), fmt::join(known->second, ",")));
+  return members;
 }
 
 void* Collectives::user_comm(const Members& comm) {
@@ -371,15 +383,15 @@ void* Collectives::user_comm(const Members& comm) {
         "interop::communicator: this session's workers are no ranks of an MPI job; use Session::create under mpirun (-n 1 will "
         "do)");
   auto& made = user_comms_[comm.key];
-  if (!made.comm) {
+  if (!made) {
     run(comm, {.op = CollectiveOp::kBarrier});  // all or none
     try {
-      made = {make_user_comm(plane_, comm.workers, comm.key), comm.slot};
+      made = make_user_comm(plane_, comm.workers, comm.key);
     } catch (const std::exception& error) {
       agreement_.broken("interop::communicator", error.what());
     }
   }
-  return made.comm.get();
+  return made.get();
 }
 
 void Collectives::init_ccl(std::string_view ccl, const Members& world, const Members& group, int32_t device_id) {
@@ -400,15 +412,9 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
 }
 
 void Collectives::end_command() {
-  const auto has_subs = [](const auto& comms) { return !comms.empty() && comms.rbegin()->first >= sub_key(0, 0, 0); };
-  if (has_subs(host_comms_) || has_subs(device_comms_) || has_subs(user_comms_)) drop(sub_key(0, 0, 0), UINT64_MAX);
-}
-
-void Collectives::drop(CommKey first, CommKey end) {
-  const auto erase = [&](auto& comms) { comms.erase(comms.lower_bound(first), comms.lower_bound(end)); };
-  erase(host_comms_);
-  erase(device_comms_);
-  erase(user_comms_);
+  if (parts_.empty()) return;
+  for (const auto& [key, handle] : parts_) user_comms_.erase(key);
+  drop_parts([](const auto&) { return true; });
 }
 
 }  // namespace tutti

@@ -21,7 +21,7 @@ class Collectives {
     CommKey key = 0;
     std::vector<int> workers;  // by rank
     int rank = 0;
-    std::shared_ptr<void> slot = nullptr;  // of a sub-communicator, on its leader
+    std::shared_ptr<void> handle = nullptr;  // of a part: as long as the worker has one on it
   };
 
   static const Tensor kNone;  ///< stands for an operand that a member does not have
@@ -35,6 +35,10 @@ class Collectives {
   };
   void run(const Members& comm, Request request);
   Members split(const Members& comm, int color, int key);
+  /// The communicator of these workers in this order: on each of them the same, whenever it is named.
+  /// `what_else`: tells it from others of the same workers.  @throws UsageError  another list has the same key (of some 10^10
+  /// that begin with one worker)
+  Members named(CommKind kind, Members members, uint64_t what_else = 0);
   /// MPI_Comm* of these members for messages of the user's own, made on first use: then collective.  @throws UsageError  no MPI
   void* user_comm(const Members& comm);
 
@@ -49,6 +53,8 @@ class Collectives {
   void end_session() { host_comms_.clear(), device_comms_.clear(), user_comms_.clear(); }
 
  private:
+  template <class Which>
+  void drop_parts(Which which);
   Arrival& arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts);
   void offer(const Members& comm, Arrival& mine, const Request& request, Buffer src, Buffer dst) const;
   void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const;
@@ -56,7 +62,6 @@ class Collectives {
   Signature check(const Members& comm, Request& request) const;
   Communicator& host_comm(const Members& comm);
   Communicator& device_comm(const Members& comm);
-  void drop(CommKey first, CommKey end);
 
   DataPlane plane_;
   Agreement& agreement_;
@@ -66,10 +71,9 @@ class Collectives {
   Device device_ = cpu();
   using Comms = std::map<CommKey, std::unique_ptr<Communicator>>;  // ordered: freed in the same order everywhere
   Comms host_comms_, device_comms_;
-  struct UserComm {
-    std::shared_ptr<void> comm, slot;  // a sub-communicator's slot stays taken with it
-  };
-  std::map<CommKey, UserComm> user_comms_;
+  std::map<CommKey, std::shared_ptr<void>> user_comms_;
+  std::map<CommKey, std::vector<int>> named_;     // to tell lists apart
+  std::map<CommKey, std::weak_ptr<void>> parts_;  // split off in this command; without a handle they go early
 };
 
 }  // namespace tutti

@@ -4,7 +4,7 @@
 
 namespace tutti::detail {
 
-/// What a Comm holds: some workers, as one of them sees them. A sub-communicator ends with its command.
+/// What a Comm holds: some workers, as one of them sees them. A part that a split has made ends with its command.
 struct CommHandle {
   uint64_t worker_serial, seq;
   Collectives::Members members;
@@ -15,7 +15,7 @@ struct CommHandle {
   static CommHandle& of(const Comm& comm) { return *comm.handle_; }
 
   void run(Collectives::Request request) const { collectives().run(members, std::move(request)); }
-  Worker& worker() const;  ///< @throws UsageError  outside of its command
+  Worker& worker() const;  ///< @throws UsageError  outside of its session, or of a part's command
   Collectives& collectives() const { return worker().collectives(); }
 };
 

@@ -95,6 +95,21 @@ Collectives::Members Worker::group() const {
   return members;
 }
 
+Collectives::Members Worker::named(const std::vector<int>& workers) {
+  std::vector<bool> seen(static_cast<size_t>(layout().num_workers));
+  int rank = -1;
+  for (size_t r = 0; r < workers.size(); ++r) {
+    const int worker = workers[r];
+    if (worker < 0 || worker >= layout().num_workers)
+      throw UsageError(fmt::format("worker::comm: worker {}, expected 0 to {}", worker, layout().num_workers - 1));
+    if (seen[static_cast<size_t>(worker)]) throw UsageError(fmt::format("worker::comm: worker {} is listed twice", worker));
+    seen[static_cast<size_t>(worker)] = true;
+    if (worker == id_) rank = static_cast<int>(r);
+  }
+  if (rank < 0) throw UsageError(fmt::format("worker::comm: worker {} is not among the {} that are listed", id_, workers.size()));
+  return collectives_.named(CommKind::kNamed, {.workers = workers, .rank = rank});
+}
+
 void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
   const auto& nodes = layout().node_of;
   const auto place = static_cast<size_t>(std::count(nodes.begin(), nodes.begin() + id_, nodes[static_cast<size_t>(id_)]));

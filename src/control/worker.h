@@ -46,6 +46,7 @@ class Worker {
   Recorder& recorder() { return recorder_; }
   Collectives::Members world() const;
   Collectives::Members group() const;
+  Collectives::Members named(const std::vector<int>& workers);
   /// @param device_ids  by a worker's place on its node
   void init_ccl(std::string_view ccl, const Shape& device_ids);
   Device device() const { return collectives_.device(); }

@@ -18,8 +18,10 @@ Worker& here(const char* what) {
 
 Worker& detail::CommHandle::worker() const {
   Worker& worker = here("a communicator");
-  if (worker.serial() != worker_serial || worker.seq() != seq)
-    throw UsageError("a communicator outlived the command it was made in; ask worker::world() or group() again");
+  if (worker.serial() != worker_serial)
+    throw UsageError("a communicator outlived the session it was made in; ask worker::world() or group() again");
+  if (kind(members.key) == CommKind::kPart && worker.seq() != seq)
+    throw UsageError("a communicator outlived the command it was split off in; split again, or name its workers (worker::comm)");
   if (worker.is_fork()) throw UsageError("a fork of a worker's process can't communicate; the worker itself can");
   if (worker.runs_quick()) throw UsageError("a function that is registered as quick can't communicate; register it without");
   return worker;
@@ -100,6 +102,10 @@ Device device() { return here("worker::device").device(); }
 Comm world() {
   Worker& worker = here("worker::world");
   return detail::CommHandle::make(worker, worker.world());
+}
+Comm comm(const std::vector<int>& workers) {
+  Worker& worker = here("worker::comm");
+  return detail::CommHandle::make(worker, worker.named(workers));
 }
 Comm group() {
   Worker& worker = here("worker::group");

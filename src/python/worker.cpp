@@ -105,6 +105,9 @@ void bind_worker(py::module_& module) {
   worker.def("device", &worker::device);
   worker.def("world", &worker::world, "All workers, as a Comm.");
   worker.def("group", &worker::group, "The workers of our group, as a Comm.");
+  worker.def(
+      "comm", &worker::comm, "workers"_a,
+      "These workers, by rank, as a Comm that is kept as long as the session. Each of them names the same list; nobody waits.");
 }
 
 }  // namespace tutti::python

@@ -9,7 +9,7 @@ namespace {
 using namespace tutti;
 
 TEST(ArrivalLine, holds_all_of_an_identity_and_a_signature) {
-  const CollectiveId id{sub_key(70000, 63, 5), uint64_t{1} << 60, 0xfffffffe};
+  const CollectiveId id{members_key(CommKind::kPart, std::vector{70000, 63, 5}), uint64_t{1} << 60, 0xfffffffe};
   const Signature signature{.op = CollectiveOp::kReduceScatter,
                             .reduce = ReduceOp::kAvg,
                             .dtype = {2, 16, 300},

@@ -263,6 +263,12 @@ void check_pairs(const Comm& comm, int64_t n) {
 Comm comm_named(const std::string& name) {
   if (name == "world") return worker::world();
   if (name == "group") return worker::group();
+  if (name == "named") {  // all but the last, if there are more than two, in another order; the last alone
+    const int n = worker::count() - (worker::count() > 2 ? 1 : 0);
+    std::vector<int> workers;
+    for (int w = n; w-- > 0;) workers.push_back(w);
+    return worker::comm(worker::id() < n ? workers : std::vector{worker::id()});
+  }
   return worker::world().split(worker::id() % 2, -worker::id());  // odd and even workers, in reverse order
 }
 
@@ -296,6 +302,44 @@ const bool registered = [] {
         sub.allreduce(x, sum);
         expect(sum.item<int64_t>() == int64_t{i} * sub.size(), "allreduce of a split");
       }
+    }
+  });
+  register_global_func("comm.keep", [](int64_t round) {  // the same ones in every round: in a worker's hands, and found again
+    static std::vector<std::vector<Comm>> kept(64);      // by worker
+    auto& mine = kept[static_cast<size_t>(worker::id())];
+    const int n = worker::count();
+    if (round == 0) mine.clear(), mine.push_back(worker::world()), mine.push_back(worker::group());
+    size_t at = 2;
+    for (int length = 1; length <= n; ++length)  // strided, and in every rotation
+      for (int stride = 1; stride <= 3; ++stride) {
+        std::vector<int> workers;
+        for (int w = 0; w < length; w += stride) workers.push_back(w);
+        for (size_t turn = 0; turn < workers.size(); ++turn) {
+          std::rotate(workers.begin(), workers.begin() + 1, workers.end());
+          if (std::ranges::find(workers, worker::id()) == workers.end()) continue;
+          if (round == 0) mine.push_back(worker::comm(workers));
+          expect(mine.at(at++).workers() == workers, "members of a communicator that was kept");
+        }
+      }
+    for (const Comm& comm : mine) {
+      const Tensor x = placed(Tensor::full<int64_t>({3}, worker::id() + round)), sum = fresh({3}, kInt64);
+      comm.allreduce(x, sum);
+      const auto& workers = comm.workers();
+      const int64_t want = std::accumulate(workers.begin(), workers.end(), int64_t{0}) + round * std::ssize(workers);
+      expect(fetched(sum).values<int64_t>()[2] == want, "allreduce of a communicator that was kept");
+    }
+    return std::ssize(mine);
+  });
+  register_global_func("comm.name", [](const std::string& what) {
+    const int id = worker::id(), n = worker::count();
+    if (what == "none") worker::comm({});
+    if (what == "others") worker::comm({(id + 1) % n});
+    if (what == "twice") worker::comm({id, id});
+    if (what == "beyond") worker::comm({id, n});
+    if (what == "order") worker::comm(id == 0 ? std::vector{0, 1} : std::vector{1, 0}).barrier();  // on the first two
+    if (what == "fails") {
+      if (id == 0) throw std::runtime_error("not me");
+      worker::comm({0, id}).barrier();
     }
   });
   register_global_func("comm.half_average", [](DType dtype, double value) {
@@ -418,7 +462,8 @@ TEST_F(Communicator, reduces_every_dtype_with_every_op) {
   for (int64_t n : kSizes)
     for (DType dtype : {kFloat32, kInt8, kBFloat16}) calls.push_back({"world", dtype, n});
   if (workers() <= 3) calls.push_back({"world", kFloat64, (3 << 20) + 5});  // past the caches
-  for (DType dtype : {kFloat32, kFloat16}) calls.push_back({"group", dtype, 1000}), calls.push_back({"sub", dtype, 1000});
+  for (DType dtype : {kFloat32, kFloat16})
+    calls.push_back({"group", dtype, 1000}), calls.push_back({"sub", dtype, 1000}), calls.push_back({"named", dtype, 1000});
   on_all("comm.reductions", calls);
 }
 
@@ -429,12 +474,32 @@ TEST_F(Communicator, moves_every_dtype) {
   for (int64_t n : kSizes) calls.push_back({"world", kFloat32, n});
   calls.push_back({"group", kFloat64, 1000});
   calls.push_back({"sub", kFloat64, 1000});
+  calls.push_back({"named", kFloat64, 1000});
   on_all("comm.moves", calls);
 }
 
-TEST_F(Communicator, sends_between_pairs) { on_all("comm.pairs", {{"world", 1}, {"world", 70000}, {"group", 5}, {"sub", 5}}); }
+TEST_F(Communicator, sends_between_pairs) {
+  on_all("comm.pairs", {{"world", 1}, {"world", 70000}, {"group", 5}, {"sub", 5}, {"named", 5}});
+}
 
 TEST_F(Communicator, splits_again_and_again) { on_all("comm.split", {{}}); }
+TEST_F(Communicator, keeps_what_is_named_by_its_members) { on_all("comm.keep", {{0}, {1}, {2}}); }
+
+TEST_F(Communicator, refuses_lists_of_members_and_goes_on) {
+  Session s = make_session();
+  const auto name = s.get_global_func("comm.name"), keep = s.get_global_func("comm.keep");
+  std::vector<std::pair<const char*, const char*>> rows = {
+      {"none", "is not among the 0"}, {"twice", "is listed twice"}, {"beyond", "expected 0 to"}};
+  if (workers() > 1) rows.insert(rows.end(), {{"others", "is not among the 1"}, {"fails", "not me"}});
+  if (workers() == 2) rows.emplace_back("order", "deadlock in command");
+  for (const auto& [what, text] : rows) {
+    name(what);
+    const std::string message = message_of<RemoteError>([&] { s.sync_all(); });
+    EXPECT_NE(message.find(text), std::string::npos) << what << ": " << message;
+    keep(0);
+    s.sync_all();
+  }
+}
 TEST_F(Communicator, splits_with_other_members) { on_all("comm.split_otherwise", {{}}); }
 
 TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {

@@ -123,6 +123,9 @@ def test_collectives(session):
     uneven = session.get_global_func("test.exchange_uneven")()
     for w in range(n):
         assert uneven.debug_get_from_remote(w).numpy().tolist() == [float(r) for r in range(n) for _ in range(w + r)]
+    for chosen in ([n - 1], list(range(n - 1, -1, -1)), list(range(0, n, 2))):
+        sums = session.get_global_func("test.sum_over")(tutti.Shape(chosen))
+        assert [sums.debug_get_from_remote(w) for w in range(n)] == [float(sum(chosen)) if w in chosen else -1.0 for w in range(n)]
     session.barrier()
     session.sync_all()
 
