@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,8 +44,8 @@ class Collectives {
   void* user_comm(const Members& comm);
 
   /// Drops all communicators; the next collective makes new ones, of a device here and now. Collective over all workers of the
-  /// session. `device_id`: this worker's, if the ccl is one of devices.
-  void init_ccl(std::string_view ccl, const Members& world, const Members& group, int32_t device_id);
+  /// session. `device_id`: this worker's; asked if the ccl is one of devices.
+  void init_ccl(std::string_view ccl, const Members& world, const Members& group, const std::function<int32_t()>& device_id);
   Device device() const { return device_; }  ///< cpu(0), or what init_ccl gave
   /// Of work that was started and is under way: why it can't complete, or "". Its communicators are aborted then.
   std::string poll_error();

@@ -111,14 +111,18 @@ Collectives::Members Worker::named(const std::vector<int>& workers) {
 }
 
 void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
+  collectives_.init_ccl(ccl, world(), group(), [&] { return device_id(device_ids); });
+}
+
+int32_t Worker::device_id(const Shape& device_ids) const {
   const auto& nodes = layout().node_of;
   const auto place = static_cast<size_t>(std::count(nodes.begin(), nodes.begin() + id_, nodes[static_cast<size_t>(id_)]));
   if (!device_ids.empty() && place >= device_ids.size())
     throw UsageError(fmt::format("init_ccl: {} device ids, expected one for each worker of a node: worker {} is its node's {}.",
                                  device_ids.size(), id_, place + 1));
-  const int64_t device_id = device_ids.empty() ? static_cast<int64_t>(place) : device_ids[place];
-  if (device_id < 0 || device_id > INT32_MAX) throw UsageError(fmt::format("init_ccl: device id {}", device_id));
-  collectives_.init_ccl(ccl, world(), group(), static_cast<int32_t>(device_id));
+  const int64_t id = device_ids.empty() ? static_cast<int64_t>(place) : device_ids[place];
+  if (id < 0 || id > INT32_MAX) throw UsageError(fmt::format("init_ccl: device id {}", id));
+  return static_cast<int32_t>(id);
 }
 
 void Worker::serve() try {

@@ -64,6 +64,7 @@ class Worker {
   void skip(Command& command);
   void lose_results(const Command& command, Origin origin);
   Value written(const Command& command);
+  int32_t device_id(const Shape& device_ids) const;
   void note_written(const Command& command, const Value& result);
   Tensor on_device(const Tensor& host) const;
   Value call(const Command& command);

@@ -28,6 +28,8 @@ Streams::~Streams() {
 Stream Streams::current(Device device) {
   const auto it = current_.find({device.type, device.id});
   const Stream stream = it == current_.end() ? nullptr : it->second;
+  DeviceApi* api = find_device_api(device);
+  if (!api || !api->streams()) return stream;  // its work is done at once, or it is a module's own
   const std::pair use{device, stream};
   if (std::find(used_.begin(), used_.end(), use) == used_.end()) used_.push_back(use);
   return stream;
@@ -57,9 +59,7 @@ void Streams::prune() {
 }
 
 void Streams::await(Device device, Stream stream) {
-  DeviceApi* api = find_device_api(device);
-  if (!api || !api->streams()) return;  // a module's device, of which we know nothing
-  StreamApi& streams = *api->streams();
+  StreamApi& streams = *device_api(device).streams();
   const struct Owned {
     StreamApi& api;
     Event event;
@@ -90,7 +90,7 @@ void Streams::finish() {
 void use_streams(Streams* streams) { used = streams; }
 Streams& current_streams() { return used ? *used : own; }
 
-Stream current_stream(Device device) { return device.type == dl::kCPU ? nullptr : current_streams().current(device); }
+Stream current_stream(Device device) { return current_streams().current(device); }
 Stream set_current_stream(Device device, Stream stream) { return current_streams().set(device, stream); }
 
 }  // namespace tutti

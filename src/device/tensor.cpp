@@ -16,6 +16,13 @@
 
 namespace tutti {
 
+namespace {
+
+/// Memory of the host knows no streams.
+Stream memory_stream(Device device) { return device.type == dl::kCPU ? nullptr : current_stream(device); }
+
+}  // namespace
+
 struct Tensor::Storage {
   void* memory = nullptr;
   size_t size_bytes = 0;
@@ -29,7 +36,7 @@ struct Tensor::Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage() {
-    if (owner) owner->free(memory, size_bytes, device.id, current_stream(device));
+    if (owner) owner->free(memory, size_bytes, device.id, memory_stream(device));
     else if (release) release();
   }
 };
@@ -90,7 +97,7 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   const int64_t size_bytes = tutti::size_bytes(shape, dtype);
   DeviceApi& api = device_api(device);
   auto storage = std::make_shared<Storage>();
-  storage->memory = api.allocate(static_cast<size_t>(std::max<int64_t>(size_bytes, 1)), device.id, current_stream(device));
+  storage->memory = api.allocate(static_cast<size_t>(std::max<int64_t>(size_bytes, 1)), device.id, memory_stream(device));
   storage->size_bytes = static_cast<size_t>(size_bytes);
   storage->device = device;
   storage->owner = &api;
@@ -218,7 +225,7 @@ void Tensor::copy_from(const Tensor& source) const {
         "copy_from: a strided view, expected a row-major array (C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)");
   const Device device = device_.type == dl::kCPU ? source.device_ : device_;
   device_api(device).copy(data(), source.data(), static_cast<size_t>(size_bytes()), device_, source.device_,
-                          current_stream(device));
+                          memory_stream(device));
   if (device.type == dl::kCPU) return;
   if (device_.type == source.device_.type) current_streams().wrote(*this);
   else current_streams().finish();

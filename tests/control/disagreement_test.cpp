@@ -154,12 +154,10 @@ TEST(Disagreement, leaving_a_collective_across_nodes_for_one_on_the_node) {
   }
 }
 
-TEST(Disagreement, too_many_communicators_in_one_command) {
+TEST(Disagreement, very_many_communicators_in_one_command) {
   Session s = make_session();
-  s.get_global_func("disagree.split")(64);  // the most
+  s.get_global_func("disagree.split")(200);
   s.sync_all();
-  s.get_global_func("disagree.split")(65);
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("leads 64 communicators"), std::string::npos);
   expect_usable(s);
 }
 

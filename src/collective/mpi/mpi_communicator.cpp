@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 
 #include "collective/mpi/mpi_types.h"
 #include "collective/reduce.h"
@@ -135,7 +136,8 @@ class MpiCommunicator final : public HostCommunicator {
     };
     for (int shift = 0; shift < size(); ++shift) {
       const int to = (rank_ + shift) % size(), from = (rank_ - shift + size()) % size();
-      const int64_t sent = counts[static_cast<size_t>(to)], got = counts[static_cast<size_t>(size() + from)];
+      const auto coming = std::span(counts).subspan(members_.size());
+      const int64_t sent = counts[static_cast<size_t>(to)], got = coming[static_cast<size_t>(from)];
       const int64_t at = before(0, to), into = before(size(), size() + from);
       for (int64_t begin = 0; begin < std::max(sent, got); begin += max_count_)
         check_mpi(MPI_Sendrecv(src.at(at + begin), piece(sent - begin), element.type(), begin < sent ? to : MPI_PROC_NULL, 0,
