@@ -34,6 +34,7 @@ Buffer disjoint(const Tensor& src, Buffer dst, Tensor& copy) {
 }
 
 bool overlaps(const Tensor& a, const Tensor& b) {
+  if (a.element_count() == 0 || b.element_count() == 0) return false;
   const char *x = static_cast<const char*>(a.data()), *y = static_cast<const char*>(b.data());
   return x < y + b.size_bytes() && y < x + a.size_bytes();
 }
@@ -60,11 +61,19 @@ void check_parts(const Collectives::Members& comm, const Collectives::Request& o
                              whole.element_count()));
 }
 
-/// The lists fit src and dst.
-void check_uneven(const Collectives::Members& comm, const Collectives::Request& o) {
+/// Only a root has both operands of some collectives; what another member passes there counts for nothing.
+void drop_ignored(const Collectives::Members& comm, Collectives::Request& o) {
+  if (comm.rank == o.root) return;
+  if (o.op == CollectiveOp::kBroadcast || o.op == CollectiveOp::kScatter) o.src = &Collectives::kNone;
+  if (o.op == CollectiveOp::kGather) o.dst = &Collectives::kNone;
+}
+
+/// The lists fit src and dst; they become one.
+void check_uneven(const Collectives::Members& comm, Collectives::Request& o) {
   const auto size = std::ssize(comm.workers);
-  if (std::ssize(o.counts) != 2 * size)
-    refuse(o.op, fmt::format("{} counts for src and dst, expected {} for each of them", o.counts.size(), size));
+  if (std::ssize(o.counts) != size || std::ssize(o.dst_counts) != size)
+    refuse(o.op, fmt::format("{} src_counts and {} dst_counts for {} members", o.counts.size(), o.dst_counts.size(), size));
+  o.counts.insert(o.counts.end(), o.dst_counts.begin(), o.dst_counts.end());
   const auto check = [&](const char* role, int64_t first, int64_t elements) {
     int64_t total = 0;
     for (int64_t r = first; r < first + size; ++r) {
@@ -101,6 +110,9 @@ void Collectives::check_tensor(CollectiveOp op, const char* role, const Tensor& 
     refuse(op, fmt::format("{} lies on {}; {}", role, to_string(tensor.device()),
                            device_ccl_ ? fmt::format("init_ccl gave this worker {}", to_string(device_))
                                        : std::string("init_ccl a ccl for that device first")));
+  if (is_on_device(tensor) && !device_error_.empty())
+    refuse(op,
+           fmt::format("the communicators of ccl '{}' were aborted ({}); init_ccl it again", device_ccl_->name, device_error_));
   if (!tensor.is_contiguous())
     refuse(op, fmt::format("{} is a strided view, expected a row-major array "
                            "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)",
@@ -236,8 +248,9 @@ void Collectives::offer(const Members& comm, Arrival& mine, const Request& o, Bu
 }
 
 void Collectives::run(const Members& comm, Request request) {
+  drop_ignored(comm, request);
   const bool on_device = is_on_device(*request.dst) || is_on_device(*request.src);
-  if (on_device && device_ccl_) device_comm(comm);  // to make one is collective, too
+  if (on_device && device_ccl_) prepare(comm, *request.dst);
   const CollectiveId id = agreement_.next_id(comm.key);
   bool has_arrived = false, has_agreed = false;
   Tensor copy;
@@ -288,6 +301,17 @@ void Collectives::run(const Members& comm, Request request) {
   }
 }
 
+/// To make a communicator is collective, too.
+void Collectives::prepare(const Members& comm, const Tensor& dst) try {
+  device_comm(comm);
+} catch (const ConsequenceError& error) {
+  dst.poison({error.origin.worker, error.origin.seq});
+  throw;
+} catch (const UsageError&) {
+  dst.poison({agreement_.here().worker, agreement_.here().seq});
+  throw;
+}
+
 Communicator& Collectives::host_comm(const Members& comm) {
   auto& made = host_comms_[comm.key];
   if (!made) made = find_ccl(host_ccl_, plane_, comm.workers).make({plane_, comm.workers, comm.key});
@@ -314,11 +338,11 @@ Communicator& Collectives::device_comm(const Members& comm) {
 }
 
 std::string Collectives::poll_error() {
-  std::string why;
+  if (!device_error_.empty()) return {};
   for (const auto& [key, made] : device_comms_)
-    if (made && why.empty()) why = made->poll_error();
-  if (!why.empty()) abort();
-  return why;
+    if (made && device_error_.empty()) device_error_ = made->poll_error();
+  if (!device_error_.empty()) abort();
+  return device_error_;
 }
 
 void Collectives::abort() noexcept {
@@ -363,7 +387,7 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
   }
   sub.handle = std::make_shared<char>();
   sub = named(CommKind::kPart, std::move(sub), comm.key ^ uint64_t{id.index + 1} << 20);
-  drop_parts([](const auto& part) { return part.second.expired(); });
+  drop_parts([&](const auto& part) { return part.second.expired() && !user_comms_.contains(part.first); });
   parts_[sub.key] = sub.handle;
   return sub;
 }
@@ -404,6 +428,7 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   run(world, {.op = CollectiveOp::kBarrier});  // nobody is inside the old ones any more
   host_comms_.clear();
   device_comms_.clear();
+  device_error_.clear();
   host_ccl_ = !is_host || ccl == "auto" ? "auto" : row.name;
   device_ccl_ = is_host ? nullptr : &row;
   device_ = device;

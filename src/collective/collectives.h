@@ -33,6 +33,7 @@ class Collectives {
     ReduceOp reduce = ReduceOp::kSum;
     int root = 0;
     std::vector<int64_t> counts = {};
+    std::vector<int64_t> dst_counts = {};  // kAllToAllV; `counts` are src's
   };
   void run(const Members& comm, Request request);
   Members split(const Members& comm, int color, int key);
@@ -47,7 +48,8 @@ class Collectives {
   /// session. `device_id`: this worker's; asked if the ccl is one of devices.
   void init_ccl(std::string_view ccl, const Members& world, const Members& group, const std::function<int32_t()>& device_id);
   Device device() const { return device_; }  ///< cpu(0), or what init_ccl gave
-  /// Of work that was started and is under way: why it can't complete, or "". Its communicators are aborted then.
+  /// Of work that was started and is under way: why it can't complete, or "". All communicators of the device are aborted then;
+  /// told once.
   std::string poll_error();
   void abort() noexcept;  ///< ends work that is under way
   void end_command();     ///< sub-communicators end with it
@@ -61,6 +63,7 @@ class Collectives {
   void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const;
   void check_source(CollectiveOp op, const Tensor& src) const;
   Signature check(const Members& comm, Request& request) const;
+  void prepare(const Members& comm, const Tensor& dst);
   Communicator& host_comm(const Members& comm);
   Communicator& device_comm(const Members& comm);
 
@@ -70,6 +73,7 @@ class Collectives {
   std::string host_ccl_ = "auto";
   const Ccl* device_ccl_ = nullptr;
   Device device_ = cpu();
+  std::string device_error_;                                       // its communicators are aborted since
   using Comms = std::map<CommKey, std::unique_ptr<Communicator>>;  // ordered: freed in the same order everywhere
   Comms host_comms_, device_comms_;
   std::map<CommKey, std::shared_ptr<void>> user_comms_;

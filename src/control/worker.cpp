@@ -61,7 +61,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       streams_({.relax =
                     [this] {
                       segment_.check_not_abandoned();
-                      if (const std::string why = collectives_.poll_error(); !why.empty()) throw SystemError(why);
+                      return collectives_.poll_error();
                     },
                 .here =
                     [this] {
@@ -78,6 +78,9 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
 
 Worker::~Worker() {
   if (segment_.abandoned()) collectives_.abort();
+  use_streams(&streams_);  // tensors go in the order of their streams
+  registers_.clear();
+  use_streams(nullptr);
 }
 
 Collectives::Members Worker::world() const {
@@ -192,7 +195,7 @@ bool Worker::run_fetched(bool at_once) {
 
 /// Short, and no business of a thread of its own: no collective, no object whose destructor may be anything.
 bool Worker::may_run_anywhere() {
-  if (faults_.any() || streams_.is_busy()) return false;  // to wait for a device is its thread's
+  if (faults_.any() || device().type != dl::kCPU || streams_.is_busy()) return false;  // a device is its thread's business
   for (int64_t id : command_.freed) {
     const Value& value = registers_.get(id).value;
     const auto* tensor = std::get_if<Tensor>(&value.data());
@@ -257,7 +260,6 @@ bool Worker::execute() {
     explicit Current(Worker* worker) { current_worker = worker, use_streams(&worker->streams_); }
     ~Current() { current_worker = nullptr, use_streams(nullptr); }
   } current(this);
-  if (device().type != dl::kCPU) device_api(device()).streams()->set_device(device().id);  // worker 0 has two threads
   state_ = Record::State::kDone;
   runs_quick_ = false;
   failures_.acknowledge(command_.acknowledged);
@@ -272,6 +274,8 @@ bool Worker::execute() {
     const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
                            command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
     if (!malformed_.empty()) throw WireError(malformed_);
+    if (device().type != dl::kCPU)  // of the thread on which worker 0 runs now, say
+      if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_);

@@ -54,13 +54,7 @@ void Comm::all_to_all(const Tensor& src, const Tensor& dst) const {
 }
 void Comm::all_to_all(const Tensor& src, const Tensor& dst, const std::vector<int64_t>& src_counts,
                       const std::vector<int64_t>& dst_counts) const {
-  const auto size = static_cast<size_t>(this->size());
-  if (src_counts.size() != size || dst_counts.size() != size)
-    throw UsageError(
-        fmt::format("all_to_all: {} src_counts and {} dst_counts for {} members", src_counts.size(), dst_counts.size(), size));
-  std::vector<int64_t> counts = src_counts;
-  counts.insert(counts.end(), dst_counts.begin(), dst_counts.end());
-  handle_->run({.op = CollectiveOp::kAllToAllV, .src = &src, .dst = &dst, .counts = std::move(counts)});
+  handle_->run({.op = CollectiveOp::kAllToAllV, .src = &src, .dst = &dst, .counts = src_counts, .dst_counts = dst_counts});
 }
 void Comm::barrier() const { handle_->run({.op = CollectiveOp::kBarrier}); }
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "device/devices.h"
+#include "tutti/error.h"
 
 namespace tutti {
 namespace {
@@ -25,9 +26,13 @@ Streams::~Streams() {
     if (DeviceApi* api = find_device_api({key.first, key.second})) api->streams()->destroy(key.second, stream);
 }
 
-Stream Streams::current(Device device) {
+Stream Streams::find(Device device) const {
   const auto it = current_.find({device.type, device.id});
-  const Stream stream = it == current_.end() ? nullptr : it->second;
+  return it == current_.end() ? nullptr : it->second;
+}
+
+Stream Streams::current(Device device) {
+  const Stream stream = find(device);
   DeviceApi* api = find_device_api(device);
   if (!api || !api->streams()) return stream;  // its work is done at once, or it is a module's own
   const std::pair use{device, stream};
@@ -65,11 +70,13 @@ void Streams::await(Device device, Stream stream) {
     Event event;
     ~Owned() { api.free_event(event); }
   } end{streams, streams.record(device.id, stream)};
+  std::string why;
   for (const auto since = Clock::now(); !streams.is_done(end.event);) {
-    owner_.relax();
+    if (std::string said = owner_.relax(); !said.empty()) why = std::move(said);
     if (Clock::now() - since < kYield) std::this_thread::yield();
     else std::this_thread::sleep_for(kNap);
   }
+  if (!why.empty()) throw SystemError(why);
 }
 
 void Streams::finish() {
@@ -90,6 +97,7 @@ void Streams::finish() {
 void use_streams(Streams* streams) { used = streams; }
 Streams& current_streams() { return used ? *used : own; }
 
+Stream stream_to_free_on(Device device) { return used && device.type != dl::kCPU ? used->find(device) : nullptr; }
 Stream current_stream(Device device) { return current_streams().current(device); }
 Stream set_current_stream(Device device, Stream stream) { return current_streams().set(device, stream); }
 

@@ -15,7 +15,10 @@ namespace tutti {
 class Streams {
  public:
   struct Owner {
-    std::function<void()> relax = [] {};                                     ///< while work is waited for; may throw
+    /// While work is waited for: why it can't succeed, or "". The wait goes on till the work ends. What this throws breaks it
+    /// off. While work is waited for: why it can't succeed, or "". The wait goes on until the work has ended: it may be in the
+    /// caller's memory. What this throws breaks the wait off.
+    std::function<std::string()> relax = [] { return std::string(); };
     std::function<Tensor::Poison()> here = [] { return Tensor::Poison{}; };  ///< the worker and its command
   };
   Streams() = default;
@@ -24,6 +27,7 @@ class Streams {
   Streams& operator=(const Streams&) = delete;
   ~Streams();
 
+  Stream find(Device device) const;
   Stream current(Device device);                   ///< whoever asks puts work there
   Stream set(Device device, Stream stream);        ///< the caller's own; returns the one before
   void make(Device device);                        ///< one of ours, where there is none yet
@@ -50,7 +54,8 @@ class Streams {
 void use_streams(Streams* streams);
 Streams& current_streams();
 
-Stream current_stream(Device device);                     ///< null (the default stream, or none: the CPU) until set
+Stream stream_to_free_on(Device device);  ///< the worker's; on other threads null, which is after work of any stream
+Stream current_stream(Device device);     ///< null (the default stream, or none: the CPU) until set
 Stream set_current_stream(Device device, Stream stream);  ///< returns the one before
 
 }  // namespace tutti

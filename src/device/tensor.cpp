@@ -36,7 +36,7 @@ struct Tensor::Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage() {
-    if (owner) owner->free(memory, size_bytes, device.id, memory_stream(device));
+    if (owner) owner->free(memory, size_bytes, device.id, stream_to_free_on(device));
     else if (release) release();
   }
 };
@@ -224,11 +224,10 @@ void Tensor::copy_from(const Tensor& source) const {
     throw UsageError(
         "copy_from: a strided view, expected a row-major array (C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)");
   const Device device = device_.type == dl::kCPU ? source.device_ : device_;
+  if (device_.type != dl::kCPU) current_streams().wrote(*this);
   device_api(device).copy(data(), source.data(), static_cast<size_t>(size_bytes()), device_, source.device_,
                           memory_stream(device));
-  if (device.type == dl::kCPU) return;
-  if (device_.type == source.device_.type) current_streams().wrote(*this);
-  else current_streams().finish();
+  if (device_.type != source.device_.type) current_streams().finish();
 }
 
 void Tensor::poison(Poison origin) const {

@@ -221,6 +221,9 @@ void check_moves(const Comm& comm, DType dtype, int64_t n) {
     for (int s = 0; s < rank; ++s) first += sent(r, s);
     same(uneven, at, filled(r, from[static_cast<size_t>(r)], dtype, first), "uneven all_to_all");
   }
+  Tensor whole_buffer = fresh({n + 2}, dtype);  // an empty part inside the other operand
+  const std::vector<int64_t> nothing(static_cast<size_t>(size), 0);
+  comm.all_to_all(whole_buffer.slice(1, 1), whole_buffer.slice(0, 0), nothing, nothing);
   for (int root = 0; root < size; ++root) {
     Tensor got = fresh({n}, dtype);
     comm.broadcast(rank == root ? mine : Tensor(), got, root);
@@ -399,6 +402,15 @@ const bool registered = [] {
     if (what == "color") world.split(-1);
     if (what == "own part") world.scatter(Tensor::full<float>({3 * world.size()}, 0), a, world.rank());
     const std::vector<int64_t> none(static_cast<size_t>(world.size()), 0);
+    if (what == "uneven one member") {  // which catches, and goes on with the next
+      try {
+        world.all_to_all(a, b, world.rank() == 0 ? std::vector<int64_t>{} : none, none);
+      } catch (const std::exception&) {
+      }
+      const Tensor x = Tensor::full<int64_t>({1}, 1);
+      world.allreduce(x, x);
+      expect(x.item<int64_t>() != world.size(), "the next works");
+    }
     if (what == "uneven total") world.all_to_all(a, b, none, none);
     if (what == "uneven members") world.all_to_all(a, b, {}, none);
     if (what == "uneven negative") {
@@ -514,6 +526,7 @@ TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
                                                       {"self send", "expected another member"},
                                                       {"color", "negative"},
                                                       {"counts", "add up to"},
+                                                      {"uneven one member", "wrong: the next works"},
                                                       {"uneven total", "src_counts add up to 0, src has 4 elements"},
                                                       {"uneven members", "0 src_counts"},
                                                       {"uneven negative", "src_counts has an entry -4"},
