@@ -27,7 +27,6 @@ struct Ccl {
   std::string_view name;
   int32_t device_type;  ///< of the memory that it moves; work on other memory than the host's is under way after start()
   std::unique_ptr<Communicator> (*make)(const Making&);
-  bool completes_at_start() const { return device_type == dl::kCPU; }
 };
 
 /// "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one node, over several nodes MPI,
