@@ -397,7 +397,7 @@ class Job {
   }
   /// mpirun has said that the job is aborted.
   void end_aborted() {
-    constexpr auto kPatience = 3s;
+    constexpr auto kPatience = 2s;  // a sound mpirun kills its ranks 1 s after it has asked them to end
     if (!aborted_) aborted_ = Clock::now();
     if (Clock::now() < *aborted_ + kPatience || std::exchange(terminated_, true)) return;
     say(fmt::format("tutti: mpirun still waits {} s after the job was aborted: a host may be cut off; mpirun is killed\n",

@@ -82,12 +82,15 @@ void send(MPI_Comm comm, int to, Tag tag, const std::vector<std::byte>& bytes) {
 
 constexpr auto kForEver = 24h * 365;
 
-constexpr auto kFirstAbort = 500ms;  // for the first node to end the job: mpirun 4.1 may crash when two ranks abort it at once
+constexpr auto kFirstAbort = 500ms;  // for rank 0 to end the job: mpirun 4.1 may crash when two ranks abort it at once
 constexpr auto kForwarded = 100ms;   // a launcher that hears of the abort first may drop what was written before it: why
 
 }  // namespace
 
 void abort_job(int code) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank != 0) std::this_thread::sleep_for(kFirstAbort);
   std::thread([code] {
     std::this_thread::sleep_for(2s);
     _exit(code);
@@ -105,7 +108,6 @@ void end_node(Segment& segment) {
              segment.board().header().why);
   write_traces(segment, {.number = kMostDumps, .reason = "lost"});
   if (segment.layout().num_nodes() > 1) std::this_thread::sleep_for(kGrace);  // other nodes are being told
-  if (!segment.has(0)) std::this_thread::sleep_for(kFirstAbort);
   abort_job(kExitUncaught);
 }
 

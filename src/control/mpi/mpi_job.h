@@ -16,7 +16,7 @@ namespace tutti {
 /// Messages on the control communicator by what they are for.
 enum class Tag : int { kPool = 1, kSegment = 2, kReady = 3, kLeader = 4 };
 
-/// MPI_Abort, also where MPI itself is stuck.
+/// MPI_Abort, also where MPI itself is stuck. Ranks other than 0 wait 0.5 s first: mpirun 4.1 may crash of two at once.
 [[noreturn]] void abort_job(int code);
 /// The session is lost: says why and aborts the job. Where the launcher is out of reach the node's other ranks see us end
 /// (PeerWatch).
