@@ -72,9 +72,9 @@ Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const 
 }
 
 /// Shows the members on the node where our operands lie, or what is in them.
-void Collectives::offer(const Members& comm, Arrival& mine, const Request& o, Buffer src, Buffer dst) const {
+void Collectives::offer(const Ccl& ccl, const Members& comm, Arrival& mine, const Request& o, Buffer src, Buffer dst) const {
   if (!plane_.node || mine.signature.device_type != dl::kCPU) return;
-  const bool on_node = find_ccl(host_ccl_, plane_, comm.workers).name == "local";
+  const bool on_node = ccl.name == "local";
   if (!on_node && host_ccl_ != "auto") return;
   if (on_node && o.counts.empty() && is_eager(o.op, mine.signature, comm.workers.size())) {
     mine.is_eager = true;
@@ -103,13 +103,14 @@ void Collectives::run(const Members& comm, Request request) {
             : (request.op == CollectiveOp::kAllreduce || request.op == CollectiveOp::kBroadcast) && given.data == dst.data;
     const Buffer src = in_place ? given : disjoint(*request.src, dst, copy);
     Arrival& mine = arrive(comm, id, signature, request.counts);
-    offer(comm, mine, request, src, dst);
+    HostComm& host = host_comm(comm);
+    offer(*host.ccl, comm, mine, request, src, dst);
     has_arrived = true;
     const auto& arrivals = agreement_.agree(mine);
     has_agreed = true;
     agreement_.moves();
     if (request.op != CollectiveOp::kBarrier)
-      (on_device ? device_comm(comm) : host_comm(comm))
+      (on_device ? device_comm(comm) : host.communicator({plane_, comm.workers, comm.key}))
           .start({.op = request.op,
                   .rank = comm.rank,
                   .src = src,
@@ -150,10 +151,10 @@ void Collectives::prepare(const Members& comm, const Tensor& dst) try {
   throw;
 }
 
-Communicator& Collectives::host_comm(const Members& comm) {
-  auto& made = host_comms_[comm.key];
-  if (!made) made = find_ccl(host_ccl_, plane_, comm.workers).make({plane_, comm.workers, comm.key});
-  return *made;
+Collectives::HostComm& Collectives::host_comm(const Members& comm) {
+  HostComm& host = host_comms_[comm.key];
+  if (!host.ccl) host.ccl = &find_ccl(host_ccl_, plane_, comm.workers);
+  return host;
 }
 
 /// Collective where it is made: the members pass a first message by their host memory.

@@ -59,12 +59,20 @@ class Collectives {
   template <class Which>
   void drop_parts(Which which);
   Arrival& arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts);
-  void offer(const Members& comm, Arrival& mine, const Request& request, Buffer src, Buffer dst) const;
+  void offer(const Ccl& ccl, const Members& comm, Arrival& mine, const Request& request, Buffer src, Buffer dst) const;
   void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const;
   void check_source(CollectiveOp op, const Tensor& src) const;
   Signature check(const Members& comm, Request& request) const;
   void prepare(const Members& comm, const Tensor& dst);
-  Communicator& host_comm(const Members& comm);
+  struct HostComm {
+    const Ccl* ccl = nullptr;
+    std::unique_ptr<Communicator> made = nullptr;  // by the first collective that moves something
+    Communicator& communicator(const Making& making) {
+      if (!made) made = ccl->make(making);
+      return *made;
+    }
+  };
+  HostComm& host_comm(const Members& comm);
   Communicator& device_comm(const Members& comm);
 
   DataPlane plane_;
@@ -73,9 +81,10 @@ class Collectives {
   std::string host_ccl_ = "auto";
   const Ccl* device_ccl_ = nullptr;
   Device device_ = cpu();
-  std::string device_error_;                                       // its communicators are aborted since
-  using Comms = std::map<CommKey, std::unique_ptr<Communicator>>;  // ordered: freed in the same order everywhere
-  Comms host_comms_, device_comms_;
+  std::string device_error_;  // its communicators are aborted since
+  // ordered: freed in the same order everywhere
+  std::map<CommKey, HostComm> host_comms_;
+  std::map<CommKey, std::unique_ptr<Communicator>> device_comms_;
   std::map<CommKey, std::shared_ptr<void>> user_comms_;
   std::map<CommKey, std::vector<int>> named_;     // to tell lists apart
   std::map<CommKey, std::weak_ptr<void>> parts_;  // split off in this command; without a handle they go early
