@@ -9,8 +9,8 @@
 #include "bench/bench.h"
 #include "bench/measure.h"
 #include "collective/collectives.h"
-#include "control/recorder.h"
-#include "control/worker.h"
+#include "control/watch/recorder.h"
+#include "control/worker/worker.h"
 #include "tutti/interop/mpi.h"
 #include "tutti/tutti.h"
 

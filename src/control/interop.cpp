@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "control/comm_handle.h"
 #include "control/job.h"
 #include "control/launch.h"
+#include "control/worker/comm_handle.h"
 
 namespace tutti::interop {
 

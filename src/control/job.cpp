@@ -4,8 +4,9 @@
 
 #include <cstdio>
 
+#include "control/channel/mpi/end_job.h"
 #include "control/exit_codes.h"
-#include "control/worker.h"
+#include "control/worker/worker.h"
 #include "core/env.h"
 
 namespace tutti {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "control/controller.h"
-#include "control/mpi/mpi_job.h"
+#include "control/channel/mpi/mpi_job.h"
+#include "control/controller/controller.h"
 
 namespace tutti {
 

@@ -8,14 +8,15 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "control/builtins.h"
+#include "control/channel/mpi/end_job.h"
+#include "control/channel/node/process_channel.h"
+#include "control/channel/thread/thread_channel.h"
 #include "control/exit_codes.h"
-#include "control/fault.h"
 #include "control/job.h"
-#include "control/node/process_channel.h"
 #include "control/signals.h"
-#include "control/thread/thread_channel.h"
-#include "control/worker.h"
+#include "control/worker/builtins.h"
+#include "control/worker/fault.h"
+#include "control/worker/worker.h"
 #include "core/env.h"
 #include "core/log.h"
 #include "core/process.h"
@@ -171,8 +172,8 @@ ProcessSession::ProcessSession(const SessionOptions& options, Where where) {
 }
 
 SocketSession::SocketSession(int num_nodes, int num_workers_per_node, int num_groups, std::string_view, int, Where where) {
-  const int nodes = Job::here().mpi ? Job::here().mpi->num_nodes() : 1,
-            per_node = Job::here().mpi ? Job::here().mpi->ranks_per_node() : 1;
+  const int nodes = Job::here().mpi ? Job::here().mpi->nodes().count() : 1,
+            per_node = Job::here().mpi ? Job::here().mpi->nodes().ranks_each() : 1;
   if (num_nodes != nodes || num_workers_per_node != per_node)
     throw UsageError(fmt::format(
         "SocketSession: the job has {} node(s) with {} rank(s) each, asked for {} x {}; launch it as "

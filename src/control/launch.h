@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include "control/channel.h"
-#include "control/exchange.h"
+#include "control/channel/channel.h"
+#include "control/wire/exchange.h"
 #include "tutti/session.h"
 
 namespace tutti {

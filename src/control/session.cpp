@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "control/controller.h"
+#include "control/controller/controller.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-// Reads the files of the flight recorders (control/trace_file.h) and says what happened.
+// Reads the files of the flight recorders (control/watch/trace_file.h) and says what happened.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // The contract of every control channel: the same suite on thread, process and mpi.
-#include "control/channel.h"
+#include "control/channel/channel.h"
 
 #include <gtest/gtest.h>
 
-#include "control/builtins.h"
-#include "control/command.h"
 #include "control/launch.h"
+#include "control/wire/command.h"
+#include "control/worker/builtins.h"
 #include "support/session_kinds.h"
 #include "tutti/function.h"
 

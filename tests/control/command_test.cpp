@@ -1,10 +1,10 @@
-#include "control/command.h"
+#include "control/wire/command.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "control/register_file.h"
+#include "control/worker/register_file.h"
 #include "tutti/action.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // The words of TUTTI_FAULT.
-#include "control/fault.h"
+#include "control/worker/fault.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "control/mpi/heartbeat.h"
+#include "control/channel/mpi/heartbeat.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "control/recorder.h"
+#include "control/watch/recorder.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "control/worker_state.h"
+#include "control/watch/worker_state.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The root's state machine, without MPI and without threads.
-#include "control/mpi/verdicts.h"
+#include "control/channel/mpi/verdicts.h"
 
 #include <gtest/gtest.h>
 

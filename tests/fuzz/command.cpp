@@ -2,8 +2,8 @@
 #include <cstdlib>
 
 #include "agreement/remote_verdict.h"
-#include "control/command.h"
-#include "control/segment.h"
+#include "control/channel/segment.h"
+#include "control/wire/command.h"
 
 using namespace tutti;
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "control/fault.h"
+#include "control/worker/fault.h"
 #include "core/env.h"
 #include "tutti/dtype.h"
 #include "tutti/error.h"

@@ -22,8 +22,6 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # circles inside a room that are there today: of a factory and what it makes, most of them; they may shrink
 KNOWN = [
     {"collective/reduce", "collective/reduce_blocks", "collective/reduce_vectors"},
-    {"control/controller", "control/controller_turn"},
-    {"control/mpi/leader", "control/mpi/leader_thread", "control/mpi/mpi_channel", "control/mpi/mpi_job", "control/mpi/peer_watch"},
     {"module/call", "module/check", "module/convert", "module/object", "module/runtime"},
     {"python/object", "python/refs"},
 ]

@@ -1,4 +1,4 @@
-/* How worker 0's thread sleeps (src/control/worker0.cpp), and how the controller wakes it for a command. Stores may come late, in
+/* How worker 0's thread sleeps (src/control/worker/worker0.cpp), and how the controller wakes it for a command. Stores may come late, in
  * order: the controller has a buffer of them, as on x86. A read-modify-write waits until it is empty.
  *
  * What is checked:

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "control/command.h"
-#include "control/mpi/leader.h"
+#include "control/channel/mpi/leader.h"
+#include "control/wire/command.h"
 
 namespace {
 

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "control/channel/segment_channel.h"
+#include "control/wire/exchange.h"
+#include "control/worker/worker_thread.h"
+
+namespace tutti {
+
+/// Workers are threads of this process.
+class ThreadChannel final : public SegmentChannel {
+ public:
+  ThreadChannel(const Layout& layout, Exchange& exchange);
+  ~ThreadChannel() override { close(); }
+  void close() noexcept override;
+  void give_up(std::string_view why) noexcept override;
+
+ private:
+  bool all_end_within(std::chrono::milliseconds limit);
+  std::vector<WorkerThread> threads_;  // of workers 1, 2, ...
+};
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "control/wire/command.h"
+#include "tutti/error.h"
+
+namespace tutti::detail {
+
+/// What workers have reported of failures, until it is raised, and what was raised last: lost registers raise it again.
+class FailureLedger {
+ public:
+  void add(Reply report);                 ///< kError, kConsequence
+  bool is_reported(Origin origin) const;  ///< by its own worker, raised or not
+  /// Workers that a consequence names, and who have not reported it themselves.
+  std::set<int> silent() const;
+  /// All that is to be raised now. A consequence stands for its origin if that has stayed silent. The next command acknowledges
+  /// them.
+  std::vector<WorkerFailure> raise();
+  std::vector<Origin> acknowledge() { return std::exchange(acknowledgements_, {}); }  ///< for a command
+  const WorkerFailure* raised(Origin origin) const;                                   ///< null: forgotten, or never raised
+  std::string not_raised() const;  ///< of all that nobody has been told, for a message of something worse
+
+ private:
+  struct Pending {
+    WorkerFailure failure;
+    Origin origin;  // what the acknowledgement must name
+  };
+  std::vector<Pending> failures_;           // not raised yet
+  std::vector<Pending> consequences_;       // whose origin had not been raised when they came
+  std::map<Origin, WorkerFailure> raised_;  // the last ones, shortened
+  std::vector<Origin> acknowledgements_;
+};
+
+}  // namespace tutti::detail

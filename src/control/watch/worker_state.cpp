@@ -1,0 +1,127 @@
+#include "control/watch/worker_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "agreement/board_view.h"
+#include "core/printable.h"
+
+namespace tutti {
+
+void encode(Writer& out, const WorkerState& s) {
+  out.put(s.worker);
+  out.put(static_cast<uint8_t>(s.kind));
+  out.text(s.host);
+  out.put(s.pid);
+  out.put(s.finished);
+  out.put(s.seq);
+  out.text(s.doing);
+  out.put(s.seconds);
+  out.text(s.line);
+  encode(out, s.id);
+  out.list(s.members);
+  out.put(static_cast<uint64_t>(s.left.size()));
+  for (const CollectiveId& id : s.left) encode(out, id);
+  out.put(static_cast<uint64_t>(s.joined.size()));
+  for (const CollectiveId& id : s.joined) encode(out, id);
+}
+
+WorkerState decode_worker_state(Reader& in) {
+  WorkerState s;
+  s.worker = in.get<int32_t>();
+  s.kind = static_cast<WorkerState::Kind>(std::min<uint8_t>(in.get<uint8_t>(), static_cast<uint8_t>(WorkerState::Kind::kMoves)));
+  s.host = in.text();
+  s.pid = in.get<int64_t>();
+  s.finished = in.get<uint64_t>();
+  s.seq = in.get<uint64_t>();
+  s.doing = in.text();
+  s.seconds = in.get<double>();
+  s.line = in.text();
+  s.id = decode_collective_id(in);
+  s.members = in.list<int32_t>();
+  for (uint64_t n = in.count(20); n > 0; --n) s.left.push_back(decode_collective_id(in));
+  for (uint64_t n = in.count(20); n > 0; --n) s.joined.push_back(decode_collective_id(in));
+  return s;
+}
+
+std::vector<WorkerState> look_at(Segment& segment) {
+  std::vector<WorkerState> states;
+  BoardView view(segment.board());
+  const TickScale scale = segment.tick_scale();
+  for (int32_t worker : segment.workers()) {
+    WorkerState s;
+    s.worker = worker;
+    s.kind = WorkerState::Kind::kIdle;
+    s.host = segment.header().host;
+    s.pid = segment.slot(worker).pid.load();
+    s.finished = segment.board().member(worker).finished_seq.load();
+    const Recorder recorder = segment.recorder(worker);
+    const auto command = recorder.last(Record::What::kCommand), collective = recorder.last(Record::What::kCollective);
+    const uint64_t now = ticks();
+    if (collective && collective->running()) {
+      s.kind = collective->agreed ? WorkerState::Kind::kMoves : WorkerState::Kind::kWaits;
+      s.seq = collective->seq;
+      s.doing = describe(collective->id, collective->signature);
+      s.seconds = scale.seconds_between(collective->agreed ? collective->agreed : collective->begin, now);
+      s.id = collective->id;
+      const auto arrival = view.arrival(worker);
+      if (arrival && arrival->id == s.id) {
+        s.members = arrival->members;
+        for (const auto& [id, origin] : arrival->left) s.left.push_back(id);
+      }
+      s.joined = view.joined(worker);
+      if (arrival)
+        std::erase_if(s.joined, [&](const CollectiveId& id) {
+          return std::any_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == id; });
+        });
+    } else if (command && command->running()) {
+      s.kind = WorkerState::Kind::kComputes;
+      s.seq = command->seq;
+      s.doing = command->function.empty() ? to_string(command->action) : command->function;
+      s.seconds = scale.seconds_between(command->begin, now);
+    }
+    states.push_back(std::move(s));
+  }
+  return states;
+}
+
+std::string last_seen(Segment& segment, int worker) {
+  for (const WorkerState& s : look_at(segment))
+    if (s.worker == worker && s.kind != WorkerState::Kind::kIdle) return fmt::format("in {} of command {}", s.doing, s.seq);
+  return "between commands";
+}
+
+std::string hang_report(std::span<const WorkerState> states, int num_workers, uint64_t issued) {
+  std::string text;
+  const std::vector<MemberState> members(states.begin(), states.end());
+  for (int32_t worker = 0; worker < num_workers; ++worker) {
+    const auto it = std::find_if(states.begin(), states.end(), [&](const WorkerState& s) { return s.worker == worker; });
+    if (it == states.end() || it->kind == WorkerState::Kind::kUnknown) {
+      text += fmt::format("  worker {}: its node does not answer\n", worker);
+      continue;
+    }
+    const WorkerState& s = *it;
+    std::string what;
+    switch (s.kind) {
+      case WorkerState::Kind::kComputes:
+        what = fmt::format("computes {} in command {} since {:.1f} s", printable(s.doing), s.seq, s.seconds);
+        break;
+      case WorkerState::Kind::kMoves:
+        what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds);
+        break;
+      case WorkerState::Kind::kWaits: {
+        const auto missing = missing_in(s, members);
+        what = fmt::format("waits in {} of command {} since {:.1f} s for {}", s.doing, s.seq, s.seconds,
+                           missing.empty() ? "the verdict" : fmt::format("worker {}", fmt::join(missing, ", ")));
+        break;
+      }
+      default: what = s.finished >= issued ? "idle, has done all" : "idle";
+    }
+    if (!s.line.empty()) what += ", at " + printable(s.line);
+    text += fmt::format("  worker {} ({} pid {}): {}; {} of {} commands done\n", worker, s.host, s.pid, what, s.finished, issued);
+  }
+  return text;
+}
+
+}  // namespace tutti

@@ -1,0 +1,64 @@
+#include "control/wire/tensors_inside.h"
+
+#include "tutti/error.h"
+
+namespace tutti {
+
+std::optional<Origin> find_poison(const Value& value) {
+  if (const auto* tensor = std::get_if<Tensor>(&value.data()))
+    if (const auto* poison = tensor->poisoned()) return Origin{poison->worker, poison->seq};
+  if (const auto* list = std::get_if<List>(&value.data()))
+    for (const Value& item : *list)
+      if (auto poison = find_poison(item)) return poison;
+  return std::nullopt;
+}
+
+void each_tensor(const Value& value, const std::function<void(const Tensor& tensor)>& use) {
+  if (const auto* tensor = std::get_if<Tensor>(&value.data()); tensor && *tensor) use(*tensor);
+  if (const auto* list = std::get_if<List>(&value.data()))
+    for (const Value& item : *list) each_tensor(item, use);
+}
+
+void poison_all(const Value& value, Origin origin) {
+  each_tensor(value, [&](const Tensor& tensor) { tensor.poison({origin.worker, origin.seq}); });
+}
+
+namespace {
+
+Tensor host_copy(const Tensor& tensor) {
+  Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
+  copy.copy_from(tensor.contiguous());
+  return copy;
+}
+
+}  // namespace
+
+Value copy_tensors(const Value& value) {
+  if (value.kind() == Value::Kind::kRegister) throw UsageError("a DRef can't travel inside a value");
+  if (const auto* tensor = std::get_if<Tensor>(&value.data()); tensor && *tensor) {
+    return host_copy(*tensor);
+  }
+  const auto* list = std::get_if<List>(&value.data());
+  if (!list) return value;
+  List copies;
+  for (const Value& item : *list) copies.push_back(copy_tensors(item));
+  return copies;
+}
+
+bool lies_on_device(const Value& value) {
+  bool found = false;
+  each_tensor(value, [&](const Tensor& tensor) { found |= tensor.device().type != dl::kCPU; });
+  return found;
+}
+
+Value on_host(const Value& value) {
+  if (const auto* tensor = std::get_if<Tensor>(&value.data()))
+    return *tensor && tensor->device().type != dl::kCPU ? host_copy(*tensor) : *tensor;
+  const auto* list = std::get_if<List>(&value.data());
+  if (!list) return value;
+  List items;
+  for (const Value& item : *list) items.push_back(on_host(item));
+  return items;
+}
+
+}  // namespace tutti

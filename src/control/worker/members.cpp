@@ -1,0 +1,52 @@
+#include "control/worker/members.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace tutti {
+
+Collectives::Members world_of(const Layout& layout, int worker) {
+  Collectives::Members members{
+      .key = world_key(), .workers = std::vector<int>(static_cast<size_t>(layout.num_workers)), .rank = worker};
+  std::iota(members.workers.begin(), members.workers.end(), 0);
+  return members;
+}
+
+Collectives::Members group_of(const Layout& layout, int worker) {
+  const int size = layout.group_size(), group = worker / size;
+  Collectives::Members members{
+      .key = group_key(group), .workers = std::vector<int>(static_cast<size_t>(size)), .rank = worker % size};
+  std::iota(members.workers.begin(), members.workers.end(), group * size);
+  return members;
+}
+
+Collectives::Members listed(const Layout& layout, int worker, const std::vector<int>& workers) {
+  std::vector<bool> seen(static_cast<size_t>(layout.num_workers));
+  int rank = -1;
+  for (size_t r = 0; r < workers.size(); ++r) {
+    const int other = workers[r];
+    if (other < 0 || other >= layout.num_workers)
+      throw UsageError(fmt::format("worker::comm: worker {}, expected 0 to {}", other, layout.num_workers - 1));
+    if (seen[static_cast<size_t>(other)]) throw UsageError(fmt::format("worker::comm: worker {} is listed twice", other));
+    seen[static_cast<size_t>(other)] = true;
+    if (other == worker) rank = static_cast<int>(r);
+  }
+  if (rank < 0)
+    throw UsageError(fmt::format("worker::comm: worker {} is not among the {} that are listed", worker, workers.size()));
+  return {.workers = workers, .rank = rank};
+}
+
+int32_t device_id(const Layout& layout, int worker, const Shape& device_ids) {
+  const auto& nodes = layout.node_of;
+  const auto place = static_cast<size_t>(std::count(nodes.begin(), nodes.begin() + worker, nodes[static_cast<size_t>(worker)]));
+  if (!device_ids.empty() && place >= device_ids.size())
+    throw UsageError(fmt::format("init_ccl: {} device ids, expected one for each worker of a node: worker {} is its node's {}.",
+                                 device_ids.size(), worker, place + 1));
+  const int64_t id = device_ids.empty() ? static_cast<int64_t>(place) : device_ids[place];
+  if (id < 0 || id > INT32_MAX) throw UsageError(fmt::format("init_ccl: device id {}", id));
+  return static_cast<int32_t>(id);
+}
+
+}  // namespace tutti

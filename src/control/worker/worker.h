@@ -1,0 +1,109 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "agreement/failures.h"
+#include "agreement/worker_agreement.h"
+#include "collective/collectives.h"
+#include "collective/node/peer_memory.h"
+#include "control/channel/segment.h"
+#include "control/wire/exchange.h"
+#include "control/worker/fault.h"
+#include "control/worker/inbox.h"
+#include "control/worker/members.h"
+#include "control/worker/outbox.h"
+#include "control/worker/register_file.h"
+#include "control/worker/worker_plane.h"
+#include "core/process.h"
+#include "device/streams.h"
+
+namespace tutti {
+
+/// One worker: executes the commands of its inbox, in order, on its register file.
+class Worker {
+ public:
+  /// `exchange`: of workers in the controller's process. `mpi_parent`: MPI_Comm* for data whose ranks are worker ids, or null.
+  Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent);
+  ~Worker();
+  void serve();  ///< until shut_down
+
+  // what serve() consists of, for Worker0
+  void runs_here();                          ///< on this thread, from now on: for hang reports
+  bool fetch() { return inbox_.fetch(); }    ///< whether a command is there, which run_fetched() runs
+  bool is_due() { return inbox_.is_due(); }  ///< to be looked at
+  bool run_fetched(bool at_once);            ///< `at_once`: without a wait since the last. false: it was shut_down
+  bool may_run_anywhere();                   ///< what was fetched, on the thread of a controller that waits
+  void answer_into(std::deque<std::vector<std::byte>>* answers) { outbox_.divert(answers); }  ///< null: the ring
+  static void give_up(Segment& segment, int id, const std::exception& error);                 ///< ends the session
+
+  static Worker* current();  ///< of this thread, while it runs a command; else null
+
+  int id() const { return id_; }
+  const Layout& layout() const { return segment_.layout(); }
+  int group_id() const { return id_ / layout().group_size(); }
+  Collectives& collectives() { return collectives_; }
+  Recorder& recorder() { return recorder_; }
+  Collectives::Members world() const { return world_of(layout(), id_); }
+  Collectives::Members group() const { return group_of(layout(), id_); }
+  Collectives::Members named(const std::vector<int>& workers) {
+    return collectives_.named(CommKind::kNamed, listed(layout(), id_, workers));
+  }
+  /// @param device_ids  by a worker's place on its node
+  void init_ccl(std::string_view ccl, const Shape& device_ids);
+  Device device() const { return collectives_.device(); }
+  uint64_t seq() const { return command_.seq; }
+  bool runs_quick() const { return runs_quick_; }                       ///< a function that is registered so
+  uint64_t serial() const { return serial_; }                           ///< of all workers that this process has had
+  bool is_fork() const { return process_generation() != generation_; }  ///< a child of the worker's process
+
+ private:
+  bool execute();  ///< false: the command was shut_down
+  void run(Command& command);
+  void skip(Command& command);
+  void note_written(const Command& command, const Value& result);
+  Tensor on_device(const Tensor& host) const;
+  Value call(const Command& command);
+  void copy_on_worker0(const Command& command);
+  void debug_get(const Command& command);
+  Reply value_for_controller(const Command& command, std::vector<Tensor>& large);
+  Tensor within_reach(const Tensor& tensor) const;
+  bool fill(const Command& command, const std::vector<Tensor>& large);
+  bool await_moved();
+  Reply refusal(const Command& command, const std::string& why) const;
+  void debug_set(const Command& command);
+  void leave_collectives(Origin origin);
+  void record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
+                      const std::string& traceback = {});
+  std::string function_name() const;
+
+  Segment& segment_;
+  int id_;
+  uint32_t generation_ = process_generation();
+  uint64_t serial_;
+  Exchange* exchange_;
+  void* mpi_;
+  WaitPolicy policy_, collective_policy_;
+  PeerMemory peers_;
+  NodePlane node_;
+  WorkerSlot& slot_;
+  BoardMember& shown_;
+  Inbox inbox_;
+  Command& command_ = inbox_.command();  // that runs
+  Outbox outbox_;
+  RegisterFile registers_;
+  Streams streams_;
+  Failures failures_;
+  Recorder recorder_;
+  Faults faults_;
+  WorkerPlane plane_;
+  WorkerAgreement agreement_;
+  Collectives collectives_;
+  bool runs_quick_ = false;
+  List args_;                                   // of the call that runs
+  Record::State state_ = Record::State::kDone;  // of it
+};
+
+}  // namespace tutti
