@@ -1,6 +1,7 @@
 // The extension behind the package tutti: src/python/tutti.
 #include "python/gil.h"
 #include "python/object.h"
+#include "python/py_job.h"
 #include "tutti/version.h"
 
 PYBIND11_MODULE(_core, module) {
@@ -11,6 +12,7 @@ PYBIND11_MODULE(_core, module) {
   bind_tensor(module);
   bind_refs(module);
   bind_session(module);
+  bind_job(module);
   bind_worker(module);
   give_signatures(module);
   give_signatures(module.attr("worker"));

@@ -1,116 +1,13 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <set>
-
-#include "python/gil.h"
 #include "python/object.h"
-#include "python/refs.h"
+#include "python/py_job.h"
+#include "python/py_session.h"
 #include "tutti/interop/embed.h"
-#include "tutti/session.h"
-#include "tutti/worker.h"
 
 namespace tutti::python {
 namespace {
-
-class PySession {
- public:
-  template <class Make>
-  explicit PySession(Make make) {
-    if (worker::active())
-      throw UsageError(
-          "a worker function can't make a session, the controller can have several; a script that workers import makes its own "
-          "below "
-          "`if __name__ == \"__main__\":`");
-    close_parked();
-    {
-      const WithoutGil without_gil;
-      session_.emplace(make());
-    }
-    about_ = std::make_shared<About>(About{session_->kind(), session_->num_workers()});
-    live().insert(this);
-  }
-  ~PySession() {
-    live().erase(this);
-    functions_.clear();
-    if (worker::active()) {  // the collector ran inside a worker's function, which can't wait for itself
-      parked().push_back(*std::exchange(session_, std::nullopt));
-      return;
-    }
-    if (!is_lost() && !session_->timed_out()) try {
-        const WithoutGil without_gil;  // workers may need the lock to end
-        session_->shutdown();
-      } catch (const RemoteError& error) {
-        all_is_well() = false;
-        log("unreported failure of a session that went out of scope", error);
-      } catch (const TransportError& error) {
-        all_is_well() = false;
-        log("end of a session that went out of scope", error);
-      } catch (py::error_already_set& error) {
-        put_off(error);
-      } catch (...) {  // a fork of the process that this is about
-      }
-    end();
-  }
-  static bool& all_is_well() {  ///< nobody has missed an error; with the lock
-    static bool well = true;
-    return well;
-  }
-  static void close_parked() {
-    auto closing = std::exchange(parked(), {});
-    const WithoutGil without_gil;
-    closing.clear();
-  }
-  PySession(const PySession&) = delete;
-  PySession& operator=(const PySession&) = delete;
-
-  Session& session() {
-    if (!session_) throw UsageError("the session has ended with the interpreter");
-    return *session_;
-  }
-  /// Workers that a wait has been given up for get a moment, as in C++; else as long as they take.
-  Timeout patience() { return session().timed_out() ? Timeout(std::chrono::seconds(1)) : Timeout(); }
-  void end() {
-    const WithoutGil without_gil;
-    session_.reset();
-  }
-  /// Nothing is left to shut down, and a call has raised why.
-  bool is_lost() const { return !session_ || session_->lost(); }
-  const About& about() const { return *about_; }
-  Ref ref(DRef made) const { return {std::move(made), about_}; }
-
-  /// Looked up once in a session.
-  Ref cached(const std::string& name, Where where) {
-    auto found = functions_.find(name);
-    if (found == functions_.end()) found = functions_.emplace(name, ref(session_->get_global_func(name, where))).first;
-    return found->second;
-  }
-
-  static std::vector<Session>& parked() {
-    static auto* sessions = new std::vector<Session>;  // with the lock
-    return *sessions;
-  }
-  static std::set<PySession*>& live() {
-    static std::set<PySession*> sessions;  // with the lock
-    return sessions;
-  }
-
- private:
-  std::optional<Session> session_;
-  std::shared_ptr<const About> about_;
-  std::map<std::string, Ref> functions_;
-};
-struct PyThreaded : PySession {
-  using PySession::PySession;
-};
-struct PyProcess : PySession {
-  using PySession::PySession;
-};
-struct PySocket : PySession {
-  using PySession::PySession;
-};
 
 DRef array_or_none(const py::object& object, const char* what) {
   if (object.is_none()) return {};
@@ -182,30 +79,6 @@ void with_worker0(PySession& s, const Ref& from, const Ref& to, bool in_group) {
 
 void set_worker_program() {
   interop::set_worker_program(py::module_::import("tutti._worker").attr("command_line")().cast<std::vector<std::string>>());
-}
-
-enum class JobIs { kNone, kRun, kOurs, kOver } job_is = JobIs::kNone;  // kRun: python3 -m tutti began it and ends it
-
-/// As main() gets them.
-std::vector<char*> pointers(std::vector<std::string>& arguments) {
-  std::vector<char*> raw(arguments.size() + 1);
-  std::ranges::transform(arguments, raw.begin(), [](std::string& argument) { return argument.data(); });
-  return raw;
-}
-
-/// In a script that mpirun started without `-m tutti`: rank 0 goes on, the others serve it and then end here.
-void start_job() {
-  if (job_is != JobIs::kNone) return;
-  auto argv = py::module_::import("sys").attr("argv").cast<std::vector<std::string>>();
-  std::vector<char*> raw = pointers(argv);
-  int argc = static_cast<int>(argv.size());
-  char** arguments = raw.data();
-  const auto code = without_gil([&] { return interop::start_job(&argc, &arguments); });
-  job_is = code ? JobIs::kOver : JobIs::kOurs;
-  if (code) {
-    PyErr_SetObject(PyExc_SystemExit, py::int_(*code).ptr());
-    throw py::error_already_set();
-  }
 }
 
 void import_python_module(PySession& s, const std::string& name) {
@@ -414,41 +287,6 @@ void bind_session(py::module_& module) {
                  [&] { return SocketSession(num_nodes, num_workers_per_node, num_groups, host, port, where); });
            }),
            "num_nodes"_a, "num_workers_per_node"_a, "num_groups"_a, "host"_a, "port"_a);
-
-  static const pid_t owner = getpid();
-  module.def("_end", [] {  // before the interpreter ends
-    bool& all_is_well = PySession::all_is_well();
-    if (getpid() != owner) return true;  // a fork of the process that this is about
-    for (PySession* s : std::vector<PySession*>(PySession::live().begin(), PySession::live().end())) {
-      if (s->is_lost()) {
-        if (job_is == JobIs::kNone) s->end();  // worker 0 may need the lock to end; a job's end sees to its ranks
-        continue;
-      }
-      try {
-        const Timeout patience = s->patience();
-        without_gil([&] { s->session().shutdown(patience); });
-      } catch (const std::exception& error) {  // also Ctrl-C
-        all_is_well = false;
-        log("end of a session that was not shut down", error);
-        if (s->session().timed_out()) s->end();  // a stuck worker: ends the process, or the job
-      }
-    }
-    PySession::close_parked();
-    if (job_is != JobIs::kOurs) return all_is_well;
-    job_is = JobIs::kOver;
-    without_gil([&] { interop::end_job(all_is_well ? 0 : 1); });
-    return all_is_well;
-  });
-  module.def("_run", [](std::vector<std::string> argv, const py::object& controller) {
-    std::vector<char*> raw = pointers(argv);
-    job_is = JobIs::kRun;
-    return without_gil([&] {
-      return run(static_cast<int>(argv.size()), raw.data(), [&](int, char**) {
-        const WithGil gil;
-        return controller().cast<int>();
-      });
-    });
-  });
 }
 
 }  // namespace tutti::python
