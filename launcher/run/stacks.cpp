@@ -1,6 +1,5 @@
 #include "run/stacks.h"
 
-#include <cxxabi.h>
 #include <elfutils/libdwfl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -19,20 +18,20 @@
 #include <utility>
 #include <vector>
 
+#include "core/demangle.h"
 #include "run/leftovers.h"
 
 namespace tutti::launcher {
 namespace {
 
-struct Frame {
+struct Call {
   std::string function;
   std::string line;  // "solver.cpp:12"; empty: no debug information
 };
 
-std::string demangled(const char* symbol) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(symbol, nullptr, nullptr, &status), &std::free);
-  std::string name = status == 0 ? text.get() : symbol;
+/// Without its arguments.
+std::string name_of(const char* symbol) {
+  const std::string name = demangled(symbol);
   int depth = 0;  // of template arguments, which may have parentheses
   for (size_t i = 0; i < name.size(); ++i) {
     depth += name[i] == '<' ? 1 : name[i] == '>' ? -1 : 0;
@@ -48,13 +47,13 @@ int add_frame(Dwfl_Frame* state, void* to) {
   const Dwarf_Addr call = is_activation ? address : address - 1;
   Dwfl_Module* module = dwfl_addrmodule(dwfl_thread_dwfl(dwfl_frame_thread(state)), call);
   const char* symbol = module ? dwfl_module_addrname(module, call) : nullptr;
-  Frame frame{.function = symbol ? demangled(symbol) : "?", .line = {}};
+  Call frame{.function = symbol ? name_of(symbol) : "?", .line = {}};
   if (Dwfl_Line* line = module ? dwfl_module_getsrc(module, call) : nullptr) {
     int number = 0;
     if (const char* file = dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr))
       frame.line = fmt::format("{}:{}", std::filesystem::path(file).filename().string(), number);
   }
-  auto& frames = *static_cast<std::vector<Frame>*>(to);
+  auto& frames = *static_cast<std::vector<Call>*>(to);
   constexpr size_t kEnough = 100;
   if (frame.function.starts_with("__libc_start") || frames.size() == kEnough) return DWARF_CB_ABORT;
   frames.push_back(std::move(frame));
@@ -63,7 +62,7 @@ int add_frame(Dwfl_Frame* state, void* to) {
 
 struct Thread {
   pid_t id = 0;
-  std::vector<Frame> frames;  // innermost first, up to main
+  std::vector<Call> frames;  // innermost first, up to main
 };
 
 int add_thread(Dwfl_Thread* state, void* to) {
@@ -93,15 +92,15 @@ std::string name_in_mpi(const std::string& function) {
   if (function == "ompi_mpi_finalize") return "MPI_Finalize";
   return function == "ompi_mpi_init" ? "MPI_Init" : function.starts_with("PMPI_") ? function.substr(1) : function;
 }
-bool is_mpi(const Frame& frame) { return name_in_mpi(frame.function).starts_with("MPI_"); }
+bool is_mpi(const Call& frame) { return name_in_mpi(frame.function).starts_with("MPI_"); }
 
 bool is_in_mpi(const Thread& thread) { return std::any_of(thread.frames.begin(), thread.frames.end(), is_mpi); }
 
-std::string in_words(const std::vector<Frame>& frames) {
+std::string in_words(const std::vector<Call>& frames) {
   // the outermost call into MPI is what the user has written; what is below it is of no interest
   const auto mpi = std::find_if(frames.rbegin(), frames.rend(), is_mpi);
   auto frame = mpi != frames.rend() ? std::prev(mpi.base()) : frames.begin();
-  const bool has_lines = std::any_of(frame, frames.end(), [](const Frame& one) { return !one.line.empty(); });
+  const bool has_lines = std::any_of(frame, frames.end(), [](const Call& one) { return !one.line.empty(); });
   std::string words;
   constexpr int kShown = 6;
   for (int shown = 0; frame != frames.end() && shown < kShown; ++frame) {
@@ -113,25 +112,25 @@ std::string in_words(const std::vector<Frame>& frames) {
   return words;
 }
 
-enum class Place { kInMpi, kElsewhere, kUnknown };
+enum class Whereabouts { kInMpi, kElsewhere, kUnknown };
 
 struct Sight {
-  Place place = Place::kUnknown;
+  Whereabouts place = Whereabouts::kUnknown;
   std::string words;
 };
 
 /// What its main thread does, or another that is in MPI.
 Sight look_at(pid_t process) {
   if (waits_in_kernel(process))  // to look at it, it would have to stop, and it can't
-    return {Place::kUnknown, "waits in the kernel (state D: a disk, a network file system, a driver)"};
+    return {Whereabouts::kUnknown, "waits in the kernel (state D: a disk, a network file system, a driver)"};
   const auto threads = threads_of(process);
   const auto main = std::find_if(threads.begin(), threads.end(), [&](const Thread& one) { return one.id == process; });
   const auto in_mpi = main != threads.end() && is_in_mpi(*main) ? main : std::find_if(threads.begin(), threads.end(), is_in_mpi);
   std::string words = main == threads.end() ? "" : in_words(main->frames);
-  if (words.empty() && in_mpi == threads.end()) return {Place::kUnknown, "can't be looked at"};
+  if (words.empty() && in_mpi == threads.end()) return {Whereabouts::kUnknown, "can't be looked at"};
   if (in_mpi != main && in_mpi != threads.end())
     words += fmt::format("{}thread {}: {}", words.empty() ? "" : "; ", in_mpi->id, in_words(in_mpi->frames));
-  return {in_mpi == threads.end() ? Place::kElsewhere : Place::kInMpi, words};
+  return {in_mpi == threads.end() ? Whereabouts::kElsewhere : Whereabouts::kInMpi, words};
 }
 
 /// The processes below, each before its children.
@@ -196,8 +195,8 @@ std::string in_words(const View& view) {
     }
     const Sight& sight = found->second;
     text += fmt::format("tutti: rank {} (pid {}): {}\n", rank, process, sight.words);
-    any_in_mpi |= sight.place == Place::kInMpi;
-    if (sight.place == Place::kElsewhere) add(others, rank);
+    any_in_mpi |= sight.place == Whereabouts::kInMpi;
+    if (sight.place == Whereabouts::kElsewhere) add(others, rank);
   }
   if (!unseen.empty()) text += fmt::format("tutti: there was no time to look at rank {}\n", unseen);
   if (any_in_mpi && !others.empty())

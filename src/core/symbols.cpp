@@ -1,7 +1,6 @@
 // Names and lines of addresses, by elfutils' libdw.
 #include "core/symbols.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <dwarf.h>
 #include <elfutils/libdw.h>
@@ -15,15 +14,10 @@
 #include <memory>
 #include <mutex>
 
+#include "core/demangle.h"
+
 namespace tutti {
 namespace {
-
-std::string demangled(const char* name) {
-  if (!name) return {};
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free);
-  return status == 0 && text ? text.get() : name;
-}
 
 Frame exported(uintptr_t address) {
   Frame frame;

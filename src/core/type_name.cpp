@@ -1,22 +1,15 @@
 #include "core/type_name.h"
 
-#include <cxxabi.h>
-
-#include <cstdlib>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <typeindex>
 
+#include "core/demangle.h"
 #include "tutti/value.h"
 
 namespace tutti {
 
-std::string type_name(const std::type_info& type) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
-  return status == 0 && name ? name.get() : type.name();
-}
+std::string type_name(const std::type_info& type) { return demangled(type.name()); }
 
 std::string what_of(const std::exception& error) {
   const char* what = error.what();
