@@ -56,14 +56,14 @@ std::string name_of_step() {
 }
 
 /// This rank's place, by a plan that all ranks of the node come to: each has told what it sees.
-struct Place {
+struct OwnPlace {
   Node node = discovered();
   LocalRank local = local_rank(this_process);
   Self mine = self();
   Assignment assigned;
   int gpu = -1;
 
-  Place(Binding binding, const char* command) {
+  OwnPlace(Binding binding, const char* command) {
     for (const Self& one : all_selves(command)) add_parts(value_in(one), node);
     assigned = assign(node, selves_, binding)[static_cast<size_t>(local.rank)];
     if (is_alone_ && (binding == Binding::kUser || bound_by(value_in(mine), node, mine.cpus) == BoundBy::kUser))
@@ -127,7 +127,7 @@ int bind_and_run(const BindOptions& options) {
   if (options.bind.empty()) setenv("TUTTI_BIND", "gpu", 0);
   else setenv("TUTTI_BIND", options.bind.c_str(), 1);
   if (binding == Binding::kNone) return launcher::become(options.program);
-  const Place place(binding, "bind");
+  const OwnPlace place(binding, "bind");
   for (const std::string& note : place.assigned.notes) place.say(note);
   if (!place.assigned.is_bound) place.say(fmt::format("stays on CPUs {}, where it was bound", to_string(place.mine.cpus)));
   else if (const std::string problem = topology::bind(place.placement()); !problem.empty()) place.say(problem);
@@ -157,7 +157,7 @@ int verify_place(const BindOptions& options) {
                                     : "nothing is planned (TUTTI_BIND=none)");
     return 0;
   }
-  const Place place(binding, "verify");
+  const OwnPlace place(binding, "verify");
   std::vector<std::string> differences;
   if (std::string differs = topology::verify(place.placement()); !differs.empty()) differences.push_back(std::move(differs));
   const std::string planned = place.gpu < 0 ? "none" : place.assigned.gpu_pci, told = env_string("TUTTI_GPU").value_or(planned);

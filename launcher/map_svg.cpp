@@ -26,7 +26,7 @@ class Picture {
     for (const auto& [package, numas] : packages_) most_numas_ = std::max(most_numas_, static_cast<int>(numas.size()));
     for (const Core& core : node.cores) cores_[core.numa].push_back(draw_core(core));
     for (const auto* list : {&node.gpus, &node.nics})
-      for (const Device& device : *list) devices_[home_of(device)].push_back(draw_device(device, list == &node.nics));
+      for (const PciDevice& device : *list) devices_[home_of(device)].push_back(draw_device(device, list == &node.nics));
     for (size_t r = 0; r < std::min(placements.size(), kMostInLegend); ++r) legend_.push_back(draw_in_legend(r));
     if (placements.size() > kMostInLegend) {
       const std::string rest = fmt::format("and {} more ranks", placements.size() - kMostInLegend);
@@ -60,7 +60,7 @@ class Picture {
   // ---- who has what
 
   /// The NUMA node beside the device; -1: several or none.
-  int home_of(const Device& device) const {
+  int home_of(const PciDevice& device) const {
     std::vector<int> homes;
     for (const Core& core : node_.cores)
       if (intersect(core.cpus, device.near) && !std::ranges::count(homes, core.numa)) homes.push_back(core.numa);
@@ -80,7 +80,8 @@ class Picture {
   std::string title() const {
     constexpr size_t kMostOfName = 40;
     const auto& gpus = node_.gpus;
-    const bool is_one = !gpus.empty() && std::ranges::all_of(gpus, [&](const Device& gpu) { return gpu.model == gpus[0].model; });
+    const bool is_one =
+        !gpus.empty() && std::ranges::all_of(gpus, [&](const PciDevice& gpu) { return gpu.model == gpus[0].model; });
     const std::string model = is_one && !gpus[0].model.empty() ? " (" + shortened(gpus[0].model, kMostOfName) + ")" : "";
     const std::string host = node_.host.empty() ? "node" : shortened(node_.host, kMostOfName);
     const auto plural = [](size_t n) { return n == 1 ? "" : "s"; };
@@ -107,7 +108,7 @@ class Picture {
     const std::string number = std::to_string(*core.cpus.begin());
     return {kCore, kCoreHeight, coloured(kCore, kCoreHeight, ranks, tip) + text(kCore / 2, 14, number, 10, kCentred)};
   }
-  Drawn draw_device(const Device& device, bool is_nic) const {
+  Drawn draw_device(const PciDevice& device, bool is_nic) const {
     constexpr size_t kMostOfName = 13, kMostOfRanks = 16;
     const auto& list = is_nic ? node_.nics : node_.gpus;
     const auto ranks = ranks_that([&](const Placement& p) {

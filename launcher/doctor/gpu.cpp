@@ -165,7 +165,7 @@ void check_gpus(Findings& findings) {
         {"GPU driver", Level::kProblem, "NVIDIA's driver does not answer (cat /proc/driver/nvidia/gpus/*/information)", kReset});
   const topology::Node node = topology::discover();
   std::string idle;
-  for (const topology::Device& gpu : node.idle_gpus)
+  for (const topology::PciDevice& gpu : node.idle_gpus)
     idle += fmt::format("{}{}{}", idle.empty() ? "" : ", ", gpu.pci, gpu.vendor.empty() ? "" : " (" + gpu.vendor + ")");
   if (!idle.empty())
     findings.push_back({"GPU driver", node.gpus.empty() ? Level::kProblem : Level::kWarning,
@@ -196,13 +196,13 @@ void check_gpus(Findings& findings) {
   if (visible.empty())
     findings.push_back({"GPUs", Level::kProblem, text, "unset that variable, or let it name GPUs that are here (tutti map)"});
   else findings.push_back({"GPUs", Level::kOk, text, ""});
-  const auto is_nvidia = [](const topology::Device& gpu) { return gpu.vendor == "nvidia"; };
+  const auto is_nvidia = [](const topology::PciDevice& gpu) { return gpu.vendor == "nvidia"; };
   const auto are_visible =
       std::count_if(visible.begin(), visible.end(), [&](int gpu) { return is_nvidia(node.gpus[static_cast<size_t>(gpu)]); });
   if (const auto nvidia = std::count_if(node.gpus.begin(), node.gpus.end(), is_nvidia))
     check_nvidia(findings, static_cast<size_t>(nvidia), static_cast<size_t>(are_visible));
   const bool has_amd =
-      std::any_of(node.gpus.begin(), node.gpus.end(), [](const topology::Device& gpu) { return gpu.vendor == "amd"; });
+      std::any_of(node.gpus.begin(), node.gpus.end(), [](const topology::PciDevice& gpu) { return gpu.vendor == "amd"; });
   if (has_amd && access("/dev/kfd", R_OK | W_OK) != 0)
     findings.push_back({"GPU driver", Level::kProblem, "AMD GPUs on the bus, but /dev/kfd can't be opened",
                         "modprobe amdgpu; be in groups render and video; in a container: --device /dev/kfd --device /dev/dri"});

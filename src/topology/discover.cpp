@@ -150,7 +150,7 @@ std::string vendor_of(unsigned pci_vendor) {
   return found == known.end() ? "" : found->second;
 }
 
-Device device_at(const Machine& machine, hwloc_obj_t pci, std::string name, std::string model) {
+PciDevice device_at(const Machine& machine, hwloc_obj_t pci, std::string name, std::string model) {
   hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(machine.topology, pci);
   const auto blank = [](char c) { return c == ' '; };
   model.erase(std::ranges::find_if_not(model.rbegin(), model.rend(), blank).base(), model.end());
@@ -225,7 +225,7 @@ std::map<hwloc_obj_t, ByLibrary> gpu_devices(hwloc_topology_t topology) {
 void add_gpus_of(const Machine& machine, hwloc_obj_t pci, const ByLibrary& by_library, Node& node) {
   const auto& parts = std::ranges::max_element(by_library, {}, [](const auto& entry) { return entry.second.size(); })->second;
   for (size_t i = 0; i < parts.size(); ++i) {
-    Device gpu = device_at(machine, pci, parts[i]->name, info(parts[i], "GPUModel"));
+    PciDevice gpu = device_at(machine, pci, parts[i]->name, info(parts[i], "GPUModel"));
     for (const auto& [library, devices] : by_library)
       for (const char* key : {"NVIDIAUUID", "AMDUUID", "LevelZeroUUID"})
         if (devices.size() == parts.size() && gpu.uuid.empty()) gpu.uuid = as_driver_names_it(key, info(devices[i], key));
@@ -277,7 +277,7 @@ void add_devices(const Machine& machine, Node& node) {
     const std::string fabric = fabric_of(pci);
     if (!fabric.empty()) node.nics.push_back(device_at(machine, pci, fabric, info(pci, "PCIDevice")));
   }
-  const auto place = [](const Device& device) {
+  const auto place = [](const PciDevice& device) {
     return std::pair(device.pci, std::pair(device.name.size(), device.name));
   };  // rsmi2 before rsmi10
   std::ranges::sort(node.gpus, {}, place);

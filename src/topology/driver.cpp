@@ -60,16 +60,16 @@ std::optional<std::vector<DriverGpu>> read_driver_gpus(const std::string& root) 
 
 void ask_drivers(Node& node, const std::optional<std::vector<DriverGpu>>& nvidia, const std::string& root) {
   auto& gpus = node.gpus;
-  for (Device& gpu : gpus) {
+  for (PciDevice& gpu : gpus) {
     if (!nvidia || gpu.vendor != "nvidia") continue;
     const auto found = std::ranges::find(*nvidia, gpu.pci, &DriverGpu::pci);
     if (found == nvidia->end()) continue;
     gpu.is_guessed = false;
-    if (gpu.uuid.empty() && std::ranges::count(gpus, gpu.pci, &Device::pci) == 1) gpu.uuid = found->uuid;
+    if (gpu.uuid.empty() && std::ranges::count(gpus, gpu.pci, &PciDevice::pci) == 1) gpu.uuid = found->uuid;
   }
   constexpr std::array<std::string_view, 4> kCompute{"nvidia", "amdgpu", "i915", "xe"};
-  const bool is_one_sure = std::ranges::any_of(gpus, [](const Device& gpu) { return !gpu.is_guessed; });
-  std::erase_if(gpus, [&](const Device& gpu) {
+  const bool is_one_sure = std::ranges::any_of(gpus, [](const PciDevice& gpu) { return !gpu.is_guessed; });
+  std::erase_if(gpus, [&](const PciDevice& gpu) {
     if (!gpu.is_guessed) return false;
     const auto driver = kernel_driver(root, gpu.pci);
     const bool is_idle = driver && std::ranges::find(kCompute, *driver) == kCompute.end();

@@ -55,7 +55,7 @@ std::optional<int> tasks_on_node(const std::string& text, int node) {
 }
 
 constexpr std::string_view kMigPart = "MIG-";
-bool is_part(const Device& gpu) { return gpu.uuid.starts_with(kMigPart); }
+bool is_part(const PciDevice& gpu) { return gpu.uuid.starts_with(kMigPart); }
 
 /// "MIG-GPU-<UUID of the GPU>/1/0" tells whose part it is; of "MIG-<UUID of its own>" the driver does (kWholes), or there is but
 /// one GPU.
@@ -82,7 +82,7 @@ std::vector<int> choose(const Environment& environment, const std::string& name,
     if (const auto index = number(entry)) {
       if (*index >= 0 && static_cast<size_t>(*index) < candidates.size()) found = candidates[static_cast<size_t>(*index)];
     } else if (entry.starts_with(kMigPart)) {
-      const auto part = std::ranges::find(node.gpus, entry, &Device::uuid);
+      const auto part = std::ranges::find(node.gpus, entry, &PciDevice::uuid);
       found = part != node.gpus.end() ? std::optional(static_cast<int>(part - node.gpus.begin()))
                                       : whole_of_part(environment, entry, node, candidates);
       if (!found)
@@ -102,12 +102,13 @@ std::vector<int> choose(const Environment& environment, const std::string& name,
 }
 
 /// Positions of a vendor's GPUs that this process may open, which its drivers number.
-std::vector<int> numbered(const Environment& environment, const Node& node, const std::function<bool(const Device&)>& is_meant) {
+std::vector<int> numbered(const Environment& environment, const Node& node,
+                          const std::function<bool(const PciDevice&)>& is_meant) {
   const auto reachable = environment(kReachableGpus);
   const auto ids = split(reachable.value_or(""));
   std::vector<int> positions;
   for (size_t g = 0; g < node.gpus.size(); ++g) {
-    const Device& gpu = node.gpus[g];
+    const PciDevice& gpu = node.gpus[g];
     if (is_meant(gpu) && !is_part(gpu) && !(reachable && gpu.vendor == "nvidia" && !std::ranges::count(ids, gpu.pci)))
       positions.push_back(static_cast<int>(g));
   }
@@ -175,9 +176,9 @@ BoundBy bound_by(const Environment& environment, const Node& node, const IndexSe
 }
 
 std::vector<int> visible_gpus(const Environment& environment, const Node& node, std::vector<std::string>& notes) {
-  const auto is_nvidia = [](const Device& gpu) { return gpu.vendor == "nvidia"; };
-  const auto is_intel = [](const Device& gpu) { return gpu.vendor == "intel"; };
-  const auto is_other = [&](const Device& gpu) { return !is_nvidia(gpu) && !is_intel(gpu); };
+  const auto is_nvidia = [](const PciDevice& gpu) { return gpu.vendor == "nvidia"; };
+  const auto is_intel = [](const PciDevice& gpu) { return gpu.vendor == "intel"; };
+  const auto is_other = [&](const PciDevice& gpu) { return !is_nvidia(gpu) && !is_intel(gpu); };
   std::vector<int> nvidia = numbered(environment, node, is_nvidia), others = numbered(environment, node, is_other);
   const std::vector<int> intel = numbered(environment, node, is_intel);
   if (const auto value = environment("CUDA_VISIBLE_DEVICES"))
@@ -197,17 +198,17 @@ std::vector<int> visible_gpus(const Environment& environment, const Node& node, 
 }
 
 void add_parts(const Environment& environment, Node& node) {
-  const auto wholes = numbered(environment, node, [](const Device& gpu) { return gpu.vendor == "nvidia"; });
+  const auto wholes = numbered(environment, node, [](const PciDevice& gpu) { return gpu.vendor == "nvidia"; });
   for (const std::string& entry : split(environment("CUDA_VISIBLE_DEVICES").value_or(""))) {
-    if (!entry.starts_with(kMigPart) || std::ranges::count(node.gpus, entry, &Device::uuid)) continue;
+    if (!entry.starts_with(kMigPart) || std::ranges::count(node.gpus, entry, &PciDevice::uuid)) continue;
     const auto whole = whole_of_part(environment, entry, node, wholes);
     if (!whole) continue;
-    Device part = node.gpus[static_cast<size_t>(*whole)];
+    PciDevice part = node.gpus[static_cast<size_t>(*whole)];
     part.name += " " + entry;
     part.uuid = entry;
     node.gpus.push_back(std::move(part));
   }
-  std::ranges::stable_sort(node.gpus, {}, [](const Device& gpu) {
+  std::ranges::stable_sort(node.gpus, {}, [](const PciDevice& gpu) {
     return is_part(gpu) ? gpu.pci + gpu.uuid : "";
   });  // parts last, in no order of the variable's
 }
@@ -216,14 +217,14 @@ std::vector<std::pair<std::string, std::string>> first_gpu(const Environment& en
   if (gpu < 0) return {};
   const std::string& vendor = node.gpus[static_cast<size_t>(gpu)].vendor;
   if ((vendor != "nvidia" && vendor != "amd") || node.gpus[static_cast<size_t>(gpu)].is_guessed) return {};
-  const auto all = numbered(environment, node, [&](const Device& one) { return one.vendor == vendor; });
+  const auto all = numbered(environment, node, [&](const PciDevice& one) { return one.vendor == vendor; });
   std::vector<int> order{gpu};
   std::vector<std::string> ignored;
   for (const int other : visible_gpus(environment, node, ignored))
     if (other != gpu && node.gpus[static_cast<size_t>(other)].vendor == vendor) order.push_back(other);
   const auto uuid = [&](int g) { return node.gpus[static_cast<size_t>(g)].uuid; };
   const bool have_uuids = std::ranges::all_of(order, [&](int g) {
-    return !uuid(g).empty() && std::ranges::count(node.gpus, uuid(g), &Device::uuid) == 1;
+    return !uuid(g).empty() && std::ranges::count(node.gpus, uuid(g), &PciDevice::uuid) == 1;
   });  // parts may share one
   std::string names;
   for (const int g : order)

@@ -8,7 +8,7 @@ IndexSet cpus_of(const Node& node) {
   return all;
 }
 
-int distance(const Core& core, const Device& device) {
+int distance(const Core& core, const PciDevice& device) {
   return device.near.empty() || intersect(core.cpus, device.near) ? 0 : device.distances[static_cast<size_t>(core.numa)];
 }
 

@@ -23,7 +23,7 @@ struct NumaNode {
 };
 
 /// A GPU, a part of one (MIG, CPX), or a network card.
-struct Device {
+struct PciDevice {
   std::string name;  ///< of the operating system's device: cuda0, nvml0, rsmi3, mlx5_0; else the PCI id
   std::string pci;   ///< 0000:41:00.0; parts of one GPU share it
   std::string uuid;  ///< empty if not known
@@ -37,18 +37,18 @@ struct Device {
 
 struct Node {
   std::string host;
-  std::vector<Core> cores;         ///< that may be used, by package, NUMA node and first CPU
-  std::vector<NumaNode> numa;      ///< those of the cores, by number
-  std::vector<Device> gpus;        ///< by PCI id
-  std::vector<Device> idle_gpus;   ///< on the bus, without a driver to compute with
-  std::vector<Device> nics;        ///< that carry MPI's or NCCL's messages, by PCI id
-  std::vector<std::string> notes;  ///< what was not understood
+  std::vector<Core> cores;           ///< that may be used, by package, NUMA node and first CPU
+  std::vector<NumaNode> numa;        ///< those of the cores, by number
+  std::vector<PciDevice> gpus;       ///< by PCI id
+  std::vector<PciDevice> idle_gpus;  ///< on the bus, without a driver to compute with
+  std::vector<PciDevice> nics;       ///< that carry MPI's or NCCL's messages, by PCI id
+  std::vector<std::string> notes;    ///< what was not understood
 };
 
 IndexSet cpus_of(const Node& node);
 
 /// How far a core is from a device: 0 beside it; else the latency between their NUMA nodes as the firmware tells it (11 and
 /// more), or, if it does not, 20 in its package, 40 in another.
-int distance(const Core& core, const Device& device);
+int distance(const Core& core, const PciDevice& device);
 
 }  // namespace tutti::topology

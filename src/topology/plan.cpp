@@ -31,7 +31,7 @@ std::vector<Class> classes_of(const Node& node, const std::vector<Core>& cores) 
   std::vector<Class> classes;
   for (const Core& core : cores) {
     std::vector<int> distances;
-    for (const Device& gpu : node.gpus) distances.push_back(distance(core, gpu));
+    for (const PciDevice& gpu : node.gpus) distances.push_back(distance(core, gpu));
     const auto [entry, is_new] = known.try_emplace({distances, core.kind}, classes.size());
     if (is_new) classes.push_back({{}, distances});
     classes[entry->second].cores.push_back(core);

@@ -14,7 +14,7 @@ size_t cores_in(const Node& node, const IndexSet& cpus) {
 
 std::string size(uint64_t bytes) { return fmt::format("{:.0f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
-nlohmann::ordered_json to_json(const Device& device) {
+nlohmann::ordered_json to_json(const PciDevice& device) {
   return {{"name", device.name},
           {"pci", device.pci},
           {"uuid", device.uuid},
@@ -28,7 +28,7 @@ std::string to_table(const Node& node, const std::vector<Placement>& placements)
   std::vector<std::vector<std::string>> rows{{"rank", "gpu", "pci", "cores", "cpus", "memory", "nic", "distance"}};
   for (size_t r = 0; r < placements.size(); ++r) {
     const Placement& p = placements[r];
-    const Device* gpu = p.gpu < 0 ? nullptr : &node.gpus[static_cast<size_t>(p.gpu)];
+    const PciDevice* gpu = p.gpu < 0 ? nullptr : &node.gpus[static_cast<size_t>(p.gpu)];
     std::string memory;
     for (const int numa : p.memory) memory += (memory.empty() ? "" : ",") + std::to_string(numa);
     rows.push_back({std::to_string(r), gpu ? gpu->name : "-", gpu ? gpu->pci : "-",
@@ -57,8 +57,8 @@ std::string to_json(const Node& node, const std::vector<Placement>& placements) 
   nlohmann::ordered_json json{{"schema", "tutti.map/1"}, {"host", node.host}};
   for (const char* list : {"numa", "gpus", "nics", "ranks"}) json[list] = nlohmann::json::array();
   for (const NumaNode& numa : node.numa) json["numa"].push_back({{"index", numa.os_index}, {"memory_bytes", numa.memory_bytes}});
-  for (const Device& gpu : node.gpus) json["gpus"].push_back(to_json(gpu));
-  for (const Device& nic : node.nics) json["nics"].push_back(to_json(nic));
+  for (const PciDevice& gpu : node.gpus) json["gpus"].push_back(to_json(gpu));
+  for (const PciDevice& nic : node.nics) json["nics"].push_back(to_json(nic));
   for (size_t r = 0; r < placements.size(); ++r) {
     const Placement& p = placements[r];
     json["ranks"].push_back({{"rank", r},

@@ -75,7 +75,7 @@ TEST(Discover, finds_network_cards_by_their_pci_class_and_id) {  // sites name i
   machine.devices.push_back({2, "0000:23:00.0", {"ib1"}, omni_path});
   machine.devices.push_back({3, "0000:24:00.0", {}, mellanox});  // a virtual function that no driver has
   std::vector<std::string> names;
-  for (const Device& nic : parse_topology(to_xml(machine)).nics) names.push_back(nic.name);
+  for (const PciDevice& nic : parse_topology(to_xml(machine)).nics) names.push_back(nic.name);
   EXPECT_EQ(names, (std::vector<std::string>{"hsi0", "mlx5_0", "ib1", "hsi1", "hsi2", "hsi3"})) << "by PCI id";
 }
 

@@ -59,27 +59,27 @@ TEST(Driver, files_of_another_shape_say_nothing) {
   }
 }
 
-Device guess(const std::string& pci, const std::string& vendor) {
-  Device gpu{.name = pci, .pci = pci, .vendor = vendor};
+PciDevice guess(const std::string& pci, const std::string& vendor) {
+  PciDevice gpu{.name = pci, .pci = pci, .vendor = vendor};
   gpu.is_guessed = true;
   return gpu;
 }
 
 TEST(Driver, guesses_go_where_others_are_sure_and_where_none_can_compute) {
   const Root root;
-  const auto left = [&root](std::vector<Device> gpus, const std::optional<std::vector<DriverGpu>>& nvidia) {
+  const auto left = [&root](std::vector<PciDevice> gpus, const std::optional<std::vector<DriverGpu>>& nvidia) {
     Node node;
     node.gpus = std::move(gpus);
     ask_drivers(node, nvidia, root.path);
     std::string text;
-    for (const Device& gpu : node.gpus) text += gpu.pci + (gpu.is_guessed ? "? " : " ") + gpu.uuid;
-    for (const Device& gpu : node.idle_gpus) text += " idle " + gpu.pci;
+    for (const PciDevice& gpu : node.gpus) text += gpu.pci + (gpu.is_guessed ? "? " : " ") + gpu.uuid;
+    for (const PciDevice& gpu : node.idle_gpus) text += " idle " + gpu.pci;
     return text;
   };
   const std::vector<DriverGpu> nvidia{{"0000:41:00.0", "GPU-1", true}};
   EXPECT_EQ(left({guess("0000:41:00.0", "nvidia"), guess("0000:c6:00.0", "amd")}, nvidia), "0000:41:00.0 GPU-1")
       << "a processor's graphics";
-  Device sure = guess("0000:41:00.0", "nvidia");
+  PciDevice sure = guess("0000:41:00.0", "nvidia");
   sure.is_guessed = false;  // by hwloc's nvml, which sees what this process's control group leaves
   EXPECT_EQ(left({sure, guess("0000:c1:00.0", "nvidia"), guess("0000:c6:00.0", "amd")},
                  std::vector<DriverGpu>{{"0000:41:00.0", "GPU-1", true}, {"0000:c1:00.0", "GPU-2", false}}),

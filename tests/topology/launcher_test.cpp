@@ -134,7 +134,7 @@ TEST(Launcher, gpus_that_can_t_be_opened_are_not_counted) {
       << "numbers count what is left";
   EXPECT_TRUE(visible_gpus(with({{kReachableGpus, ""}}), node, notes).empty());
   Node without_uuids = node;
-  for (Device& gpu : without_uuids.gpus) gpu.uuid.clear();
+  for (PciDevice& gpu : without_uuids.gpus) gpu.uuid.clear();
   EXPECT_EQ(first_gpu(with({{kReachableGpus, two}}), without_uuids, 6)[0].second, "1,0");
 }
 

@@ -48,7 +48,7 @@ void expect_near(const Node& node, const Placement& p) {
   std::set<int> memory;
   for (const Core* core : cores_of(node, p)) memory.insert(node.numa[static_cast<size_t>(core->numa)].os_index);
   EXPECT_EQ(p.memory, std::vector<int>(memory.begin(), memory.end()));
-  const auto price = [&](const Device& nic) {
+  const auto price = [&](const PciDevice& nic) {
     std::ptrdiff_t shared = 0;
     if (p.gpu >= 0) {
       const auto &a = nic.bridges, &b = node.gpus[static_cast<size_t>(p.gpu)].bridges;
@@ -58,7 +58,7 @@ void expect_near(const Node& node, const Placement& p) {
     for (const Core* core : cores_of(node, p)) nearest = std::min(nearest, distance(*core, nic));
     return std::pair(-shared, nearest);
   };
-  for (const Device& nic : node.nics)
+  for (const PciDevice& nic : node.nics)
     EXPECT_LE(price(node.nics[static_cast<size_t>(p.nic)]), price(nic)) << "card " << nic.name << " is nearer than " << p.nic;
 }
 
@@ -119,7 +119,7 @@ int least_total_distance(const Node& node, int ranks) {
   std::map<std::vector<int>, size_t> cores;  // how many of each kind, by their distances
   for (const Core& core : node.cores) {
     std::vector<int> distances;
-    for (const Device& gpu : node.gpus) distances.push_back(distance(core, gpu));
+    for (const PciDevice& gpu : node.gpus) distances.push_back(distance(core, gpu));
     ++cores[distances];
   }
   std::vector<int> loads(node.gpus.size());
@@ -214,7 +214,7 @@ void expect_the_same_distances_where_little_is_allowed(const std::string& xml) {
       if (whole.gpus.empty()) continue;
       int least = INT32_MAX;
       for (const Core& core : cores)
-        for (const Device& gpu : whole.gpus) least = std::min(least, distance(core, gpu));
+        for (const PciDevice& gpu : whole.gpus) least = std::min(least, distance(core, gpu));
       EXPECT_EQ(one.distance, least);
     }
   }
