@@ -15,8 +15,7 @@ namespace tutti {
 class Streams {
  public:
   struct Owner {
-    /// While work is waited for: why it can't succeed, or "". The wait goes on till the work ends. What this throws breaks it
-    /// off. While work is waited for: why it can't succeed, or "". The wait goes on until the work has ended: it may be in the
+    /// While work is waited for: why it can't succeed, or "". The wait goes on until the work has ended: it may be in the
     /// caller's memory. What this throws breaks the wait off.
     std::function<std::string()> relax = [] { return std::string(); };
     std::function<Tensor::Poison()> here = [] { return Tensor::Poison{}; };  ///< the worker and its command

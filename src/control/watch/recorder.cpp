@@ -94,7 +94,7 @@ std::optional<Record> Recorder::read(uint64_t number) const {
     r.action = static_cast<Action>(kind);
     char name[kNameBytes + 1] = {};
     std::memcpy(name, &w[kName], kNameBytes);
-    if (r.action == Action::kCallPacked) r.function = name;
+    r.function = name;
   } else if (r.what == Record::What::kCollective) {
     r.signature.op = static_cast<CollectiveOp>(kind);
     r.signature.reduce = static_cast<ReduceOp>(w[kKind] >> 24 & 0xff);

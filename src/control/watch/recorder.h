@@ -34,11 +34,14 @@ struct Record {
   uint64_t begin = 0, agreed = 0, end = 0;  ///< in ticks; 0: not yet
   uint64_t seq = 0;                         ///< of the command
   Action action{};                          ///< a command's
-  std::string function;                     ///< a call's, its first 31 characters
+  std::string function;                     ///< a call's, its first 31 characters; or kOfDevice
   CollectiveId id;                          ///< a collective's
   Signature signature;
   bool running() const { return end == 0; }
 };
+
+/// In the place of a call's function: its worker waits for what was started.
+inline constexpr const char* kOfDevice = "work of its device";
 
 /// The flight recorder of one worker: the last things it began, in its node's segment. The worker writes, some ten nanoseconds a
 /// record; anyone reads, at any time, also when the worker is stuck or dead.

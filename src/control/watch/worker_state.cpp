@@ -105,7 +105,8 @@ std::string hang_report(std::span<const WorkerState> states, int num_workers, ui
     std::string what;
     switch (s.kind) {
       case WorkerState::Kind::kComputes:
-        what = fmt::format("computes {} in command {} since {:.1f} s", printable(s.doing), s.seq, s.seconds);
+        what = fmt::format("{} {} in command {} since {:.1f} s", s.doing == kOfDevice ? "waits for the" : "computes",
+                           printable(s.doing), s.seq, s.seconds);
         break;
       case WorkerState::Kind::kMoves:
         what = fmt::format("moves data in {} of command {} since {:.1f} s", s.doing, s.seq, s.seconds);

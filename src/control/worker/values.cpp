@@ -43,7 +43,7 @@ Tensor Worker::on_device(const Tensor& host) const {
 }
 
 void Worker::debug_get(const Command& command) {
-  streams_.finish();  // a failure of work that was under way is no answer
+  await_device();  // a failure of work that was under way is no answer
   Reply answer;
   std::vector<Tensor> large;
   try {

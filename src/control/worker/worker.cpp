@@ -204,7 +204,7 @@ void Worker::run(Command& command) {
     case Action::kCallPacked: return;
     case Action::kGetGlobalFunc: return registers_.set(command.reg, get_global_func(command.name));
     case Action::kSyncWorker:
-      if (command.worker == id_ || command.worker == kAllWorkers) streams_.finish();
+      if (command.worker == id_ || command.worker == kAllWorkers) await_device();
       return;
     case Action::kCopyFromWorker0:
     case Action::kCopyToWorker0: return copy_on_worker0(command);
@@ -215,6 +215,13 @@ void Worker::run(Command& command) {
       if (command.worker == id_) debug_set(command);
       return;
   }
+}
+
+/// Until what was started is complete. A hang report tells it from a function that computes.
+void Worker::await_device() {
+  if (!streams_.is_busy()) return;
+  recorder_.name_function(ShortName(kOfDevice));
+  streams_.finish();
 }
 
 /// Results are poisoned with the failure's origin; so is what a collective would have written.

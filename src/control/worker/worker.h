@@ -62,6 +62,7 @@ class Worker {
  private:
   bool execute();  ///< false: the command was shut_down
   void run(Command& command);
+  void await_device();
   void skip(Command& command);
   void note_written(const Command& command, const Value& result);
   Tensor on_device(const Tensor& host) const;
