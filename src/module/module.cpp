@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "control/worker/builtins.h"
 #include "core/printable.h"
 #include "module/call.h"
 #include "module/convert.h"
@@ -70,9 +71,11 @@ Value module_functions(const Value& module) {
   return names;
 }
 
-const bool registered = register_global_func("runtime.disco.load_vm_module", load_vm_module) &&
-                        register_global_func("runtime.disco.module_get_function", module_get_function) &&
-                        register_global_func("runtime.disco.module_functions", module_functions);
-
 }  // namespace
 }  // namespace tutti::ffi
+
+void tutti::register_module_functions() {
+  register_global_func("runtime.disco.load_vm_module", ffi::load_vm_module);
+  register_global_func("runtime.disco.module_get_function", ffi::module_get_function);
+  register_global_func("runtime.disco.module_functions", ffi::module_functions);
+}

@@ -67,6 +67,13 @@ TEST_F(Channels, every_worker_finishes_every_command_in_order) {
   EXPECT_EQ(channel_->finished(), last);
 }
 
+TEST_F(Channels, a_program_that_links_statically_has_the_functions_of_modules) {
+  send({.action = Action::kGetGlobalFunc, .reg = 1, .name = "runtime.disco.load_vm_module"});
+  ASSERT_TRUE(finished(seq_));
+  take();
+  EXPECT_TRUE(replies_.empty());
+}
+
 TEST_F(Channels, replies_come_before_the_news_that_their_command_is_finished) {
   send({.action = Action::kGetGlobalFunc, .reg = 1, .name = "channel.throw"});
   const uint64_t seq = send({.action = Action::kCallPacked, .reg = 2, .func = 1, .args = {7}});

@@ -166,6 +166,7 @@ void add_our_own() {
 
 void register_all() {
   add_our_own();
+  register_module_functions();
   add("empty", empty);
   add("worker_id", [] { return Shape{worker::id()}; });  // a shape, as in Disco
   add("worker_rank", [] { return worker::id(); });
