@@ -14,6 +14,7 @@
 
 #include "commands.h"
 #include "core/env.h"
+#include "core/settings.h"
 #include "current_device.h"
 #include "meet.h"
 #include "run/process.h"
@@ -85,7 +86,7 @@ struct OwnPlace {
 
  private:
   static Node discovered() {
-    launcher::check_topology_file(env_string("TUTTI_TOPOLOGY").value_or(""));
+    launcher::check_topology_file(settings().topology);
     return discover();
   }
   /// Only GPUs make a difference: without them nobody needs to know what the others have.
@@ -118,7 +119,7 @@ struct OwnPlace {
 
 /// --bind, else TUTTI_BIND.
 Binding binding_of(const BindOptions& options) {
-  return parse_binding(options.bind.empty() ? env_string("TUTTI_BIND").value_or("gpu") : options.bind);
+  return parse_binding(options.bind.empty() ? settings().bind.empty() ? "gpu" : settings().bind : options.bind);
 }
 
 int bind_and_run(const BindOptions& options) {
@@ -143,7 +144,7 @@ int bind_and_run(const BindOptions& options) {
 /// PCI id of the GPU that programs take here unless they choose, as its driver says, or, without one, the variables that hide
 /// GPUs.
 std::string device_here(const Node& node, const std::string& vendor) {
-  if (const auto told = env_string("TUTTI_TOPOLOGY") ? std::nullopt : launcher::current_device(vendor)) return *told;
+  if (const auto told = !settings().topology.empty() ? std::nullopt : launcher::current_device(vendor)) return *told;
   std::vector<std::string> ignored;
   for (const int gpu : visible_gpus(this_process, node, ignored))
     if (node.gpus[static_cast<size_t>(gpu)].vendor == vendor) return node.gpus[static_cast<size_t>(gpu)].pci;

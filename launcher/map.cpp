@@ -11,6 +11,7 @@
 
 #include "commands.h"
 #include "core/env.h"
+#include "core/settings.h"
 #include "map_svg.h"
 #include "topology/discover.h"
 #include "topology/launcher.h"
@@ -30,7 +31,7 @@ struct MapOptions {
 };
 
 void map(const MapOptions& options) {
-  launcher::check_topology_file(options.topology.empty() ? env_string("TUTTI_TOPOLOGY").value_or("") : options.topology);
+  launcher::check_topology_file(options.topology.empty() ? settings().topology : options.topology);
   topology::Node node = options.topology.empty() ? topology::discover() : topology::read_topology(options.topology);
   std::vector<int> visible(node.gpus.size());
   std::iota(visible.begin(), visible.end(), 0);

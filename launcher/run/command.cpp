@@ -12,6 +12,7 @@
 #include <set>
 
 #include "core/env.h"
+#include "core/settings.h"
 #include "topology/bind.h"
 #include "topology/discover.h"
 #include "tutti/error.h"
@@ -100,7 +101,7 @@ namespace {
 /// By taskset, say: to fewer CPUs than the control group leaves.
 bool are_we_bound() {
   const auto granted = topology::granted().cpus;
-  if (granted.size() >= static_cast<size_t>(sysconf(_SC_NPROCESSORS_ONLN)) || env_string("TUTTI_TOPOLOGY")) return false;
+  if (granted.size() >= static_cast<size_t>(sysconf(_SC_NPROCESSORS_ONLN)) || !settings().topology.empty()) return false;
   const auto all = topology::usable_cpus();
   return (granted & all) != all;
 }

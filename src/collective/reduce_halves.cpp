@@ -2,7 +2,7 @@
 // function that has vectors needs the attribute.
 #include "collective/min_max.h"
 #include "collective/reduce_blocks.h"
-#include "core/env.h"
+#include "core/settings.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -111,8 +111,7 @@ void halves(ReduceOp op, Sources sources, Dsts dsts, int64_t end) {
 bool has_avx2() {
   static const bool has = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) &&
-           env_string("TUTTI_SIMD") != "portable";
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) && settings().simd != "portable";
   }();
   return has;
 }

@@ -20,6 +20,7 @@
 #include "core/env.h"
 #include "core/log.h"
 #include "core/process.h"
+#include "core/settings.h"
 #include "core/type_name.h"
 #include "tutti/interop/embed.h"
 
@@ -40,7 +41,7 @@ constexpr const char *kSrun = "srun --mpi=pmi2", *kPerNode = "-ppn {}";
 
 /// A launcher that does not fit the MPI library starts so many jobs of one rank.
 void check_launcher(int size) {
-  if (size > 1 || env_string("TUTTI_ALONE")) return;
+  if (size > 1 || settings().alone) return;
   const bool by_mpirun = env_string("OMPI_COMM_WORLD_SIZE") || env_string("PMI_SIZE");
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const bool is_slurm = std::string_view(name).starts_with("SLURM");
@@ -62,6 +63,7 @@ void refuse_on_worker(const char* what) {
 
 std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
   register_builtins();
+  read_settings();
   check_faults();  // what is wrong there is the caller's error, not a worker's
   return std::make_shared<detail::Controller>(
              kind,

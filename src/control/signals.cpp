@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <thread>
 
-#include "core/env.h"
 #include "core/handle.h"
+#include "core/settings.h"
 
 namespace tutti {
 namespace {
@@ -42,7 +42,7 @@ void install(int signal, void (*handler)(int)) {
 }  // namespace
 
 void watch_signals() {
-  const std::string name = env_string("TUTTI_PREEMPT_SIGNAL").value_or("USR1");
+  const std::string& name = settings().preempt_signal;
   if (name != "USR1" && name != "TERM") throw SetUpError(fmt::format("TUTTI_PREEMPT_SIGNAL='{}': expected USR1 or TERM", name));
   install(name == "TERM" ? SIGTERM : SIGUSR1, on_preemption);
   install(SIGUSR1, nothing);  // unless it is the one

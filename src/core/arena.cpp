@@ -12,9 +12,9 @@
 #include <cstring>
 #include <random>
 
-#include "core/env.h"
 #include "core/log.h"
 #include "core/memory_limit.h"
+#include "core/settings.h"
 #include "tutti/error.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -40,8 +40,7 @@ Arena& Arena::here() {
 }
 
 Arena::Arena()
-    : enabled_(env_int("TUTTI_ARENA", 1, 0, 1) == 1 && ::sysconf(_SC_PAGESIZE) <= static_cast<long>(kLeast)),
-      next_id_(std::random_device{}()) {}
+    : enabled_(settings().arena && ::sysconf(_SC_PAGESIZE) <= static_cast<long>(kLeast)), next_id_(std::random_device{}()) {}
 
 /// Memory that is populated at once must be there: more than the machine has is for other memory to refuse, or to promise.
 bool Arena::can_hold(size_t size_bytes) const {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kLevelNames[] = {"error", "warn", "info", "debug"};
 
 LogLevel configured_level() {
-  const std::string name = env_string("TUTTI_LOG").value_or("warn");
+  const std::string name = settings().log;
   for (int i = 0; i < 4; ++i)
     if (kLevelNames[i] == name) return static_cast<LogLevel>(i);
   return LogLevel::kWarn;

@@ -18,6 +18,7 @@
 #include <tuple>
 
 #include "core/env.h"
+#include "core/settings.h"
 #include "topology/driver.h"
 #include "tutti/error.h"
 
@@ -294,7 +295,7 @@ Node describe(hwloc_topology_t topology) {
 }  // namespace
 
 Node discover() {
-  if (const auto file = env_string("TUTTI_TOPOLOGY")) return read_topology(*file);
+  if (const std::string& file = settings().topology; !file.empty()) return read_topology(file);
   const Topology topology = load_live();
   Node node = describe(topology.get());
   ask_drivers(node, driver_gpus(), "");

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/env.h"
+#include "core/settings.h"
 #include "topology/driver.h"
 
 namespace tutti::topology {
@@ -127,7 +128,7 @@ std::optional<std::string> wholes() {
 }
 
 std::optional<std::string> reachable_gpus() {
-  if (env_string("TUTTI_TOPOLOGY")) return std::nullopt;  // another machine's
+  if (!settings().topology.empty()) return std::nullopt;  // another machine's
   const auto& known = driver_gpus();
   if (!known) return std::nullopt;
   std::string ids;

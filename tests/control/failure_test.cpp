@@ -342,10 +342,11 @@ TEST(Failure, time_outs_of_any_length) {
 }
 
 TEST(Failure, a_host_array_changed_before_its_copy_is_found_in_check_mode) {
+  setenv("TUTTI_CHECK_HOST_ARRAYS", "1", 1);
   Session s = make_session();
+  unsetenv("TUTTI_CHECK_HOST_ARRAYS");
   DRef remote = s.empty({3}, kFloat32);
   Tensor host = floats({1, 2, 3});
-  setenv("TUTTI_CHECK_HOST_ARRAYS", "1", 1);
   s.copy_to_worker_0(host, remote);
   s.sync_all();
   worker_0_may_go_on = false;
@@ -354,7 +355,6 @@ TEST(Failure, a_host_array_changed_before_its_copy_is_found_in_check_mode) {
   host.values<float>()[1] = 7;
   worker_0_may_go_on = true;
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("host_array has changed"), std::string::npos);
-  unsetenv("TUTTI_CHECK_HOST_ARRAYS");
   s.copy_to_worker_0(host, remote);
   EXPECT_EQ(remote.debug_get_from_remote(0), Value(host));
   expect_usable(s);

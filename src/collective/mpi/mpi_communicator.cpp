@@ -7,7 +7,7 @@
 
 #include "collective/mpi/mpi_types.h"
 #include "collective/reduce.h"
-#include "core/env.h"
+#include "core/settings.h"
 
 namespace tutti {
 namespace {
@@ -15,12 +15,11 @@ namespace {
 constexpr int kPairTag = 1;
 
 /// MPI-3 counts are int: what is longer goes in pieces. Tests lower the limit to run that path on small data.
-int64_t max_count() { return env_int("TUTTI_MPI_MAX_COUNT", int64_t{1} << 30, 1, int64_t{1} << 30); }
 
 class MpiCommunicator final : public HostCommunicator {
  public:
   MpiCommunicator(const DataPlane& plane, const std::vector<int>& members, CommKey key)
-      : parent_(*static_cast<MPI_Comm*>(plane.mpi_parent)), members_(members), max_count_(max_count()) {
+      : parent_(*static_cast<MPI_Comm*>(plane.mpi_parent)), members_(members), max_count_(settings().mpi_max_count) {
     rank_ = static_cast<int>(std::find(members.begin(), members.end(), plane.worker) - members.begin());
     if (key >> 56 == 2) return;  // a pair: send and recv use the parent
     comm_ = create_group(parent_, members, key);

@@ -8,8 +8,8 @@
 #include "control/controller/controller.h"
 #include "control/wire/host_array.h"
 #include "control/wire/tensors_inside.h"
-#include "core/env.h"
 #include "core/log.h"
+#include "core/settings.h"
 
 namespace tutti::detail {
 namespace {
@@ -30,7 +30,7 @@ Controller::Controller(std::string kind, const MakeChannel& make_channel, Timeou
       pid_(getpid()),
       process_generation_(process_generation()),
       closed_(std::move(closed)),
-      limit_(limit.value_or(std::chrono::seconds(env_int("TUTTI_TIMEOUT", 600, 1, 1000000000)))),
+      limit_(limit.value_or(std::chrono::seconds(settings().timeout_s))),
       flusher_([this] { return registers_.any_dropped(); }, [this] { flush(); }) {
   channel_ = make_channel(exchange_);
   layout_ = channel_->layout();

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string_view>
 
-#include "core/env.h"
+#include "core/settings.h"
 #include "tutti/error.h"
 
 namespace tutti {
@@ -16,10 +16,7 @@ int64_t hash(const Tensor& array) {
 
 }  // namespace
 
-Value pack_host_array(const Tensor& host) {
-  const bool check = env_int("TUTTI_CHECK_HOST_ARRAYS", 0, 0, 1) == 1;
-  return check ? Value(List{host, hash(host)}) : Value(host);
-}
+Value pack_host_array(const Tensor& host) { return settings().check_host_arrays ? Value(List{host, hash(host)}) : Value(host); }
 
 Tensor unpack_host_array(const Value& packed) {
   const auto* checked = std::get_if<List>(&packed.data());

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "core/doorbell.h"
-#include "core/env.h"
 #include "core/process.h"
+#include "core/settings.h"
 
 namespace tutti {
 
@@ -29,8 +29,8 @@ Layout Layout::one_node(int num_workers, int num_groups) {
   layout.num_groups = num_groups;
   layout.machine_cores = allowed_cores();
   layout.node_of.assign(static_cast<size_t>(num_workers), 0);
-  layout.heartbeat = static_cast<int32_t>(env_int("TUTTI_HEARTBEAT", 5, 0, 1 << 20));
-  if (const auto folder = env_string("TUTTI_TRACE")) layout.trace_folder = start_folder() / *folder;
+  layout.heartbeat = static_cast<int32_t>(settings().heartbeat_s);
+  if (!settings().trace.empty()) layout.trace_folder = start_folder() / settings().trace;
   return layout;
 }
 

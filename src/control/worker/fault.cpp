@@ -5,13 +5,13 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
 #include "core/env.h"
+#include "core/settings.h"
 #include "tutti/error.h"
 
 namespace tutti {
@@ -89,24 +89,11 @@ std::vector<Fault> parse_faults(std::string_view text) {
   return faults;
 }
 
-namespace {
-
-std::mutex mutex;
-std::optional<std::vector<Fault>> of_this_process;  // as the controller's thread read them: others must not read the environment
-
-}  // namespace
-
-void check_faults() try {
-  auto faults = parse_faults(env_string("TUTTI_FAULT").value_or(""));
-  std::lock_guard lock(mutex);
-  of_this_process = std::move(faults);
-} catch (const UsageError& error) {
+void check_faults() try { parse_faults(settings().fault); } catch (const UsageError& error) {
   throw SetUpError(error.what());
 }
 
-Faults::Faults(int worker) {
-  std::lock_guard lock(mutex);
-  faults_ = of_this_process ? *of_this_process : parse_faults(env_string("TUTTI_FAULT").value_or(""));
+Faults::Faults(int worker) : faults_(parse_faults(settings().fault)) {
   std::erase_if(faults_, [&](const Fault& fault) { return fault.worker && *fault.worker != worker; });
 }
 

@@ -12,8 +12,8 @@
 
 #include "collective/mpi/mpi_handles.h"
 #include "control/channel/mpi/place_ranks.h"
-#include "core/env.h"
 #include "core/log.h"
+#include "core/settings.h"
 #include "core/shared_memory.h"
 
 namespace tutti {
@@ -61,11 +61,13 @@ Nodes find_nodes(MPI_Comm control, bool owns_mpi, const std::string& bind) {
   auto binding = topology::Binding::kNone;
   std::exception_ptr failure;
   try {
-    shared = env_int("TUTTI_SHARED_MEMORY", 1, 0, 1) != 0;
-    per_node = static_cast<int>(env_int("TUTTI_RANKS_PER_NODE", local_size, 1, 1 << 20));
-    const auto told = env_string("TUTTI_BIND");
-    if (owns_mpi || told)
-      binding = topology::parse_binding(told.value_or(bind));  // other programs' threads are their own, unless the user says so
+    read_settings();
+    const Settings& told = settings();
+    shared = told.shared_memory;
+    if (told.ranks_per_node) per_node = static_cast<int>(told.ranks_per_node);
+    if (owns_mpi || !told.bind.empty())
+      binding = topology::parse_binding(
+          told.bind.empty() ? bind : told.bind);  // other programs' threads are their own, unless the user says so
     if (local_rank == 0) {
       probe = SharedMemory::create(4096);
       address = {getpid(), probe.fd(), std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};

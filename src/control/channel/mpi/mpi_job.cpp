@@ -17,6 +17,7 @@
 #include "control/worker/worker.h"
 #include "core/env.h"
 #include "core/log.h"
+#include "core/settings.h"
 #include "core/traceback.h"
 
 namespace tutti {
@@ -64,7 +65,7 @@ constexpr auto kForEver = 24h * 365;
 }  // namespace
 
 bool MpiJob::launched() {
-  if (env_string("TUTTI_ALONE")) return false;
+  if (settings().alone) return false;
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"})
     if (env_string(name)) return true;
   return false;
