@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "collective/reduce.h"
+#include "tutti/dtype.h"
+#include "tutti/worker.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

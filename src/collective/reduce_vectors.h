@@ -1,6 +1,10 @@
 #pragma once
 
-#include "collective/reduce.h"
+#include <cstdint>
+#include <span>
+
+#include "tutti/dtype.h"
+#include "tutti/worker.h"
 
 namespace tutti {
 
