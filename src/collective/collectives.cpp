@@ -192,12 +192,27 @@ void Collectives::abort() noexcept {
 template <class Which>
 void Collectives::drop_parts(Which which) {
   std::erase_if(parts_, [&](const auto& part) {
-    if (!which(part)) return false;
+    if (!which(part.second)) return false;
     host_comms_.erase(part.first);
     device_comms_.erase(part.first);
     named_.erase(part.first);
     return true;
   });
+}
+
+/// What this worker has not told yet, of parts whose members are all in `comm`: few, as a verdict carries those of all members.
+std::vector<CommKey> Collectives::unneeded_parts(const Members& comm) const {
+  constexpr size_t kMost = 3;  // one part comes with each split
+  std::vector<CommKey> keys;
+  const std::set<int> all(comm.workers.begin(), comm.workers.end());
+  for (const auto& [key, part] : parts_) {
+    const auto user = user_comms_.find(key);
+    const bool is_needed = !part.handle.expired() || (user != user_comms_.end() && user->second);
+    if (!is_needed && !part.is_told && keys.size() < kMost &&
+        std::ranges::all_of(part.workers, [&](int worker) { return all.contains(worker); }))
+      keys.push_back(key);
+  }
+  return keys;
 }
 
 Collectives::Members Collectives::split(const Members& comm, int color, int key) {
@@ -206,7 +221,10 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
     agreement_.decline(id);
     throw UsageError(fmt::format("split: color {} is negative", color));
   }
-  Arrival& mine = arrive(comm, id, {.op = CollectiveOp::kSplit}, {color, key});
+  const auto unneeded = unneeded_parts(comm);
+  std::vector<int64_t> told{color, key};
+  for (const CommKey part : unneeded) told.push_back(static_cast<int64_t>(part));
+  Arrival& mine = arrive(comm, id, {.op = CollectiveOp::kSplit}, told);
   std::vector<Arrival> arrivals;
   try {
     arrivals = agreement_.agree(mine);
@@ -224,10 +242,15 @@ Collectives::Members Collectives::split(const Members& comm, int color, int key)
     if (static_cast<int>(r) == comm.rank) sub.rank = static_cast<int>(sub.workers.size());
     sub.workers.push_back(comm.workers[r]);
   }
+  for (const CommKey part : unneeded) parts_[part].is_told = true;
+  for (const Arrival& arrival : arrivals)
+    for (size_t i = 2; i < arrival.counts.size(); ++i)
+      if (const auto part = parts_.find(static_cast<CommKey>(arrival.counts[i])); part != parts_.end())
+        part->second.unneeded.insert(arrival.worker);
+  drop_parts([](const Part& part) { return part.unneeded.size() == part.workers.size(); });  // all its members do it here
   sub.handle = std::make_shared<char>();
   sub = named(CommKind::kPart, std::move(sub), comm.key ^ uint64_t{id.index + 1} << 20);
-  drop_parts([&](const auto& part) { return part.second.expired() && !user_comms_.contains(part.first); });
-  parts_[sub.key] = sub.handle;
+  parts_[sub.key] = {sub.workers, sub.handle};
   return sub;
 }
 
@@ -278,7 +301,7 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
 
 void Collectives::end_command() {
   if (parts_.empty()) return;
-  for (const auto& [key, handle] : parts_) user_comms_.erase(key);
+  for (const auto& [key, part] : parts_) user_comms_.erase(key);
   drop_parts([](const auto&) { return true; });
 }
 

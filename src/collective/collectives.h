@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,7 @@ class Collectives {
  private:
   template <class Which>
   void drop_parts(Which which);
+  std::vector<CommKey> unneeded_parts(const Members& comm) const;
   Arrival& arrive(const Members& comm, const CollectiveId& id, const Signature& signature, const std::vector<int64_t>& counts);
   void offer(const Ccl& ccl, const Members& comm, Arrival& mine, const Request& request, Buffer src, Buffer dst) const;
   void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const;
@@ -86,8 +88,14 @@ class Collectives {
   std::map<CommKey, HostComm> host_comms_;
   std::map<CommKey, std::unique_ptr<Communicator>> device_comms_;
   std::map<CommKey, std::shared_ptr<void>> user_comms_;
-  std::map<CommKey, std::vector<int>> named_;     // to tell lists apart
-  std::map<CommKey, std::weak_ptr<void>> parts_;  // split off in this command; without a handle they go early
+  std::map<CommKey, std::vector<int>> named_;  // to tell lists apart
+  struct Part {
+    std::vector<int> workers;
+    std::weak_ptr<void> handle;   // gone: this worker needs it no more
+    bool is_told = false;         // to the others, that it does not
+    std::set<int> unneeded = {};  // by these workers, as they have told
+  };
+  std::map<CommKey, Part> parts_;  // split off in this command
 };
 
 }  // namespace tutti

@@ -3,10 +3,12 @@
 // touched.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
 
+#include "support/delayed_communicator.h"
 #include "support/delayed_device.h"
 #include "support/session_kinds.h"
 
@@ -56,6 +58,30 @@ const bool registered = [] {
   register_global_func("delayed.sub", [](const Tensor& t) {  // a communicator that ends with the command
     const Comm sub = worker::world().split(worker::id() % 2);
     sub.allreduce(t, t);
+  });
+  // parts are dropped by each member when it likes; returns how many were freed while the function ran
+  register_global_func("delayed.parts", [](const Tensor& t) {
+    const size_t before = delayed::freed_by(worker::id()).size();
+    std::vector<Comm> kept;
+    for (int i = 0; i < 20; ++i) {
+      kept.push_back(worker::world().split(i % 4 == 3 ? worker::id() : worker::id() % 2, -worker::id()));
+      kept.back().allreduce(t, t, ReduceOp::kMax);
+      if (i == 15) kept.clear();
+      else if ((worker::id() + i) % 3 == 0) kept.erase(kept.begin());
+      else if ((worker::id() + i) % 5 == 0) kept.pop_back();
+    }
+    return static_cast<int64_t>(delayed::freed_by(worker::id()).size() - before);
+  });
+  // a part of a part, which nobody splits again, and one that a member keeps while it drops what came before
+  register_global_func("delayed.nested_parts", [](const Tensor& t) {
+    const size_t before = delayed::freed_by(worker::id()).size();
+    std::vector<Comm> kept;
+    for (int i = 0; i < 12; ++i) {
+      kept.push_back(worker::world().split(worker::id() % 2).split(0));
+      kept.back().allreduce(t, t, ReduceOp::kMax);
+      if (worker::id() != 0 || kept.size() > 4) kept.erase(kept.begin());
+    }
+    return static_cast<int64_t>(delayed::freed_by(worker::id()).size() - before);
   });
   register_global_func("delayed.host", [] {
     const Tensor one = Tensor::full<int64_t>({1}, 1);
@@ -303,6 +329,37 @@ TEST_F(Delayed, a_wait_for_work_that_is_under_way_has_limits) {
     holds = false;
     watchdog.join();
     s.sync_all();
+  });
+}
+
+TEST_F(Delayed, parts_are_freed_in_one_order_by_all_their_members) {
+  each([](Session& s) {
+    const int workers = s.num_workers();
+    std::vector<size_t> before;
+    for (int w = 0; w < workers; ++w) before.push_back(delayed::freed_by(w).size());
+    const DRef t = s.call(s.get_global_func("delayed.filled"), {4, 1.0});
+    const DRef early = s.call(s.get_global_func("delayed.parts"), {t});
+    for (int w = 0; w < workers; ++w) EXPECT_GE(early.debug_get_from_remote(w).as<int64_t>(), 12) << "worker " << w;
+    const DRef nested = s.call(s.get_global_func("delayed.nested_parts"), {t});
+    for (int w = 0; w < workers; ++w) EXPECT_GE(nested.debug_get_from_remote(w).as<int64_t>(), 6) << "worker " << w;
+    s.sync_all();
+    std::vector<std::vector<const void*>> orders;
+    for (int w = 0; w < workers; ++w) {
+      const auto all = delayed::freed_by(w);
+      orders.emplace_back(all.begin() + static_cast<ptrdiff_t>(before[static_cast<size_t>(w)]), all.end());
+      EXPECT_EQ(orders.back().size(), 32u) << "worker " << w;
+    }
+    for (int a = 0; a < workers; ++a)
+      for (int b = 0; b < a; ++b) {  // of what both were in
+        const auto& x = orders[static_cast<size_t>(a)];
+        const auto& y = orders[static_cast<size_t>(b)];
+        std::vector<const void*> of_a, of_b;
+        for (const void* one : x)
+          if (std::ranges::count(y, one)) of_a.push_back(one);
+        for (const void* one : y)
+          if (std::ranges::count(x, one)) of_b.push_back(one);
+        EXPECT_EQ(of_a, of_b) << "workers " << a << " and " << b;
+      }
   });
 }
 

@@ -22,6 +22,12 @@ struct Injected {
   std::string failure, loss;
 } injected;
 
+struct Freed {
+  std::mutex mutex;
+  std::map<int, std::vector<const void*>> by_worker;
+  std::vector<std::shared_ptr<void>> kept;  // so that no two are at one address
+} freed;
+
 /// What the members of one communicator share.
 struct Meeting {
   explicit Meeting(size_t members) : size(members) {}
@@ -137,6 +143,12 @@ class DelayedCommunicator final : public tutti::Communicator {
     int token = 0;
     making.from_first(std::as_writable_bytes(std::span(&token, 1)));
     delete shared;
+    worker_ = making.plane.worker;
+  }
+  ~DelayedCommunicator() override {
+    const std::lock_guard lock(freed.mutex);
+    freed.by_worker[worker_].push_back(meeting_.get());
+    freed.kept.push_back(meeting_);
   }
 
   void start(const Operation& operation) override {
@@ -159,6 +171,7 @@ class DelayedCommunicator final : public tutti::Communicator {
 
  private:
   std::shared_ptr<Meeting> meeting_;
+  int worker_ = 0;
   uint64_t started_ = 0;
 };
 
@@ -168,6 +181,11 @@ void add_communicator() {
   add_ccl({"delayed", kType, [](const Making& making) -> std::unique_ptr<tutti::Communicator> {
              return std::make_unique<DelayedCommunicator>(making);
            }});
+}
+
+std::vector<const void*> freed_by(int worker) {
+  const std::lock_guard lock(freed.mutex);
+  return freed.by_worker[worker];
 }
 
 void fail_next_collective(const std::string& why) {
