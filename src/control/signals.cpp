@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "core/env.h"
 #include "core/handle.h"
 #include "core/settings.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/env.h"
+#include "core/settings.h"
 
 namespace tutti {
 namespace {

@@ -33,7 +33,35 @@ constexpr Row kRows[] = {
     {"TUTTI_MPI_MAX_COUNT", &Settings::mpi_max_count, 1, int64_t{1} << 30},
 };
 
+/// @throws SetUpError
+void read(const Row& row, Settings& s) {
+  if (const auto* text = std::get_if<std::string Settings::*>(&row.field)) {
+    if (auto value = env_string(row.name)) s.*(*text) = std::move(*value);
+  } else if (const auto* number = std::get_if<int64_t Settings::*>(&row.field)) {
+    s.*(*number) = env_int(row.name, s.*(*number), row.least, row.most);
+  } else {
+    bool& yes = s.*std::get<bool Settings::*>(row.field);
+    yes = env_int(row.name, yes, row.least, row.most) == 1;
+  }
+}
+
+/// All that ever were in use, as some thread may look at an old one; the same ones are used again.
+struct Kept {
+  Settings settings;
+  Kept* before;
+};
+std::atomic<Kept*> kept{nullptr};
 std::atomic<const Settings*> current{nullptr};
+
+/// Without a lock, which a fork could find taken.
+const Settings* keep(const Settings& now) {
+  for (const Kept* one = kept.load(std::memory_order_acquire); one; one = one->before)
+    if (one->settings == now) return &one->settings;
+  auto* made = new Kept{now, kept.load(std::memory_order_acquire)};
+  while (!kept.compare_exchange_weak(made->before, made, std::memory_order_acq_rel)) {
+  }
+  return &made->settings;
+}
 
 }  // namespace
 
@@ -46,37 +74,22 @@ std::span<const char* const> Settings::names() {
   return names;
 }
 
-Settings Settings::read() {
-  Settings s;
-  for (const Row& row : kRows) {
-    if (const auto* text = std::get_if<std::string Settings::*>(&row.field)) {
-      if (auto value = env_string(row.name)) s.*(*text) = std::move(*value);
-    } else if (const auto* number = std::get_if<int64_t Settings::*>(&row.field)) {
-      s.*(*number) = env_int(row.name, s.*(*number), row.least, row.most);
-    } else {
-      bool& yes = s.*std::get<bool Settings::*>(row.field);
-      yes = env_int(row.name, yes, row.least, row.most) == 1;
-    }
-  }
-  return s;
-}
-
 const Settings& settings() {
   if (const Settings* known = current.load(std::memory_order_acquire)) return *known;
-  try {
-    read_settings();
-  } catch (const SetUpError&) {
-    static const Settings defaults;
-    return defaults;
-  }
-  return *current.load(std::memory_order_acquire);
+  Settings first;
+  for (const Row& row : kRows) try {
+      read(row, first);
+    } catch (const SetUpError&) {  // its default stands until read_settings() says so
+    }
+  const Settings* none = nullptr;  // unless a session has begun meanwhile
+  const Settings* made = keep(first);
+  return current.compare_exchange_strong(none, made, std::memory_order_acq_rel) ? *made : *none;
 }
 
 void read_settings() {
-  const Settings now = Settings::read();
-  const Settings* before = current.load(std::memory_order_acquire);
-  if (before && *before == now) return;
-  current.store(new Settings(now), std::memory_order_release);  // the old ones stay: some thread may look at them
+  Settings now;
+  for (const Row& row : kRows) read(row, now);
+  current.store(keep(now), std::memory_order_release);
 }
 
 }  // namespace tutti

@@ -14,13 +14,12 @@ struct Settings {
   int64_t mpi_max_count = int64_t{1} << 30;  ///< elements of one MPI call; tests lower it
   bool check_host_arrays = false, alone = false, shared_memory = true, arena = true;
 
-  static Settings read();                       ///< @throws SetUpError  a variable is not what it should be
   static std::span<const char* const> names();  ///< of the variables
   bool operator==(const Settings&) const = default;
 };
 
-/// As of the last read_settings(). The first look reads them, too; if one is wrong, the defaults stand until read_settings() says
-/// so. Any thread.
+/// As of the last read_settings(). The first look of a process reads them, too; in the place of one that is wrong its default
+/// stands, until read_settings() says so. Any thread.
 const Settings& settings();
 /// A job or a session begins: the environment may have changed. On the thread that may change it.  @throws SetUpError
 void read_settings();

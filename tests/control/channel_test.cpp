@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "control/channel/ring.h"
 #include "control/launch.h"
 #include "control/wire/command.h"
 #include "control/worker/builtins.h"

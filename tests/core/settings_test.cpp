@@ -40,6 +40,8 @@ TEST_F(Environment, is_read_when_told) {
   EXPECT_FALSE(settings().alone);
   EXPECT_EQ(settings().trace, "a folder");
   EXPECT_EQ(before.timeout_s, 600);  // whoever still looks at the old ones
+  clear();
+  EXPECT_EQ(&settings(), &before);  // a program that changes them to and fro keeps two of them
 }
 
 TEST_F(Environment, empty_is_unset) {

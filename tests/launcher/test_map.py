@@ -339,3 +339,9 @@ def test_verify_after_bind_on_a_machine_with_gpus(machine):
         env = os.environ | {"TUTTI_TOPOLOGY": machine, "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "CUDA_VISIBLE_DEVICES": f"{rank},{1 - rank}"}
         lines += run(TUTTI, "verify", code=None, env=env | {"TUTTI_BOUND": "1"}).stdout.splitlines()
     assert "CPUs 0-3, GPU 0000:01:00.0" in lines[0] and "CPUs 4-7, GPU 0000:02:00.0" in lines[1]
+
+
+def test_one_wrong_setting_does_not_hide_the_others(tmp_path):
+    file = saved(tmp_path / "node.xml", "elsewhere", packages=1, cores=4, gpus=0)
+    shown = run(TUTTI, "map", env={**os.environ, "TUTTI_TOPOLOGY": str(file), "TUTTI_TIMEOUT": "nonsense"})
+    assert "elsewhere" in shown.stdout

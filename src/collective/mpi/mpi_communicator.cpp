@@ -14,8 +14,6 @@ namespace {
 
 constexpr int kPairTag = 1;
 
-/// MPI-3 counts are int: what is longer goes in pieces. Tests lower the limit to run that path on small data.
-
 class MpiCommunicator final : public HostCommunicator {
  public:
   MpiCommunicator(const DataPlane& plane, const std::vector<int>& members, CommKey key)
@@ -207,7 +205,7 @@ class MpiCommunicator final : public HostCommunicator {
 
   MPI_Comm parent_;
   std::vector<int> members_;
-  int64_t max_count_;
+  int64_t max_count_;  // MPI-3 counts are int: what is longer goes in pieces; tests lower it
   int rank_ = 0;
   MpiComm comm_;
 };

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 
-#include "control/controller/controller.h"
 #include "control/wire/host_array.h"
 #include "control/wire/tensors_inside.h"
+#include "control/worker/worker.h"
 #include "core/log.h"
+#include "core/process.h"
 #include "core/settings.h"
 
 namespace tutti::detail {

@@ -46,6 +46,8 @@ std::set<int> FailureLedger::silent() const {
   return workers;
 }
 
+bool FailureLedger::has_news() const { return !failures_.empty() || !silent().empty(); }
+
 std::vector<WorkerFailure> FailureLedger::raise() {
   for (Pending& consequence : std::exchange(consequences_, {}))
     if (!is_reported(consequence.origin)) failures_.push_back(std::move(consequence));

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/wire/command.h"
@@ -17,6 +18,7 @@ class FailureLedger {
   bool is_reported(Origin origin) const;  ///< by its own worker, raised or not
   /// Workers that a consequence names, and who have not reported it themselves.
   std::set<int> silent() const;
+  bool has_news() const;  ///< raise() would give something
   /// All that is to be raised now. A consequence stands for its origin if that has stayed silent. The next command acknowledges
   /// them.
   std::vector<WorkerFailure> raise();

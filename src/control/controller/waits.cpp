@@ -198,9 +198,12 @@ void Controller::await_origins(Clock::time_point deadline, Where where) {
 
 void Controller::raise_failures(bool all_is_in, Clock::time_point deadline, Where where) {
   if (!all_is_in) await_origins(std::min(deadline, Clock::now() + kPatience), where);
-  auto failures = failures_.raise();
-  if (failures.empty()) return;
+  if (!failures_.has_news()) {
+    failures_.raise();  // consequences of what was raised before
+    return;
+  }
   if (!over_) dump_traces("error");
+  auto failures = failures_.raise();
   throw RemoteError(std::move(failures));
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "control/channel/segment.h"
 #include "core/handle.h"
 
 namespace tutti {

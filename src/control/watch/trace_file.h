@@ -6,9 +6,11 @@
 #include <string>
 #include <thread>
 
-#include "control/channel/segment.h"
+#include "core/wire.h"
 
 namespace tutti {
+
+class Segment;
 
 /// Files of the flight recorders: one JSON file a worker and dump, `tutti-JOB-SESSION-DUMP-worker-ID.json`, mode 0600. What is in
 /// them: docs/formats.md.

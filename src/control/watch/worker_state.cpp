@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "agreement/board_view.h"
+#include "control/channel/segment.h"
 #include "core/printable.h"
 
 namespace tutti {

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "agreement/deadlock.h"
-#include "control/channel/segment.h"
+#include "core/wire.h"
 
 namespace tutti {
+
+class Segment;
 
 /// What a worker does at a moment, as its node's shared memory says: true also of one that is stuck or dead.
 struct WorkerState : MemberState {

@@ -221,6 +221,10 @@ void Worker::run(Command& command) {
 void Worker::await_device() {
   if (!streams_.is_busy()) return;
   recorder_.name_function(ShortName(kOfDevice));
+  const struct Named {
+    Recorder& recorder;
+    ~Named() { recorder.name_function({}); }
+  } named{recorder_};
   streams_.finish();
 }
 

@@ -132,6 +132,10 @@ expect 0 'thread session of 5' env SLURM_STEP_NUM_TASKS=4 "$ways" threads 5
 expect any 'TUTTI_RANKS_PER_NODE' "$mpirun" -n 3 sh -c \
   '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export TUTTI_RANKS_PER_NODE=none; exec "$0" create' "$ways"
 expect 99 'TUTTI_RANKS_PER_NODE' env TUTTI_RANKS_PER_NODE=none "$mpirun" -n 2 "$ways" create
+# shellcheck disable=SC2016
+expect any 'TUTTI_TIMEOUT' "$mpirun" -n 2 sh -c \
+  '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export TUTTI_TIMEOUT=none; exec "$0" create' "$ways"
+expect 99 "TUTTI_TIMEOUT='none'" env TUTTI_ALONE=1 TUTTI_TIMEOUT=none SLURM_STEP_NUM_TASKS=4 "$ways" create  # no other advice
 expect 0 '' "$without_run"
 expect 0 'beside: 3, 3' "$mpirun" -n 3 "$own_mpi"
 for nodes in TUTTI_NONE=1 TUTTI_RANKS_PER_NODE=2 TUTTI_SHARED_MEMORY=0; do

@@ -23,18 +23,23 @@ constexpr auto kForwarded = 100ms;   // a launcher that hears of the abort first
 
 }  // namespace
 
+/// `wait`: for another rank to do it.
+[[noreturn]] static void abort_after(std::chrono::milliseconds wait, int code) {
+  std::thread([wait, code] {  // another thread may hold stdout, or MPI be stuck
+    std::this_thread::sleep_for(wait + 2s);
+    _exit(code);
+  })
+      .detach();
+  std::fflush(stdout);
+  std::this_thread::sleep_for(wait + kForwarded);
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
+}
+
 void abort_job(int code) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank != 0) std::this_thread::sleep_for(kFirstAbort);
-  std::thread([code] {
-    std::this_thread::sleep_for(2s);
-    _exit(code);
-  }).detach();
-  std::fflush(stdout);
-  std::this_thread::sleep_for(kForwarded);
-  MPI_Abort(MPI_COMM_WORLD, code);
-  _exit(code);
+  abort_after(rank == 0 ? 0ms : kFirstAbort, code);
 }
 
 void end_node(Segment& segment) {
@@ -44,7 +49,7 @@ void end_node(Segment& segment) {
              segment.board().header().why);
   write_traces(segment, {.number = kMostDumps, .reason = "lost"});
   if (segment.layout().num_nodes() > 1) std::this_thread::sleep_for(kGrace);  // other nodes are being told
-  abort_job(kExitUncaught);
+  abort_after(segment.has(0) ? 0ms : kFirstAbort, kExitUncaught);  // the controller's node first, whatever its rank in the world
 }
 
 }  // namespace tutti

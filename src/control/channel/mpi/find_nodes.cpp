@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/settings.h"
 #include "core/shared_memory.h"
+#include "tutti/error.h"
 
 namespace tutti {
 namespace {
