@@ -119,7 +119,8 @@ struct OwnPlace {
 
 /// --bind, else TUTTI_BIND.
 Binding binding_of(const BindOptions& options) {
-  return parse_binding(options.bind.empty() ? settings().bind.empty() ? "gpu" : settings().bind : options.bind);
+  const std::string& told = options.bind.empty() ? settings().bind : options.bind;
+  return parse_binding(told.empty() ? "gpu" : told);
 }
 
 int bind_and_run(const BindOptions& options) {

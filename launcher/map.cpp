@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "commands.h"
-#include "core/env.h"
 #include "core/settings.h"
 #include "map_svg.h"
 #include "topology/discover.h"

@@ -204,6 +204,7 @@ void Collectives::drop_parts(Which which) {
 std::vector<CommKey> Collectives::unneeded_parts(const Members& comm) const {
   constexpr size_t kMost = 3;  // one part comes with each split
   std::vector<CommKey> keys;
+  if (parts_.empty()) return keys;
   const std::set<int> all(comm.workers.begin(), comm.workers.end());
   for (const auto& [key, part] : parts_) {
     const auto user = user_comms_.find(key);

@@ -17,7 +17,6 @@
 #include <optional>
 #include <tuple>
 
-#include "core/env.h"
 #include "core/settings.h"
 #include "topology/driver.h"
 #include "tutti/error.h"

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <random>
 
 #include "core/env.h"
 #include "core/process.h"
