@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "core/wire.h"
 #include "tutti/error.h"
@@ -56,11 +57,12 @@ TEST(Ring, the_slowest_reader_holds_the_writer) {
   RingWriter writer = stream.writer();
   std::vector<RingReader> readers{stream.reader(0), stream.reader(1), stream.reader(2)};
   EXPECT_EQ(writer.write_some(bytes(256)), 256u);
-  for (size_t r = 0; r < readers.size(); ++r) {
-    EXPECT_TRUE(readers[r].readable());
-    EXPECT_EQ(readers[r].peek().size(), 256u);
-    readers[r].consume(100 * (r + 1) / 2);
-    readers[r].tell();
+  for (const auto& [r, read] : {std::pair{0, 100}, {1, 50}, {2, 150}}) {
+    RingReader& reader = readers[static_cast<size_t>(r)];
+    EXPECT_TRUE(reader.readable());
+    EXPECT_EQ(reader.peek().size(), 256u);
+    reader.consume(static_cast<size_t>(read));
+    reader.tell();
   }
   EXPECT_EQ(writer.consumed(), 50u);
   EXPECT_EQ(writer.space(51), 50u);
