@@ -9,7 +9,7 @@
 #include "bench/bench.h"
 #include "bench/measure.h"
 #include "collective/collectives.h"
-#include "control/watch/recorder.h"
+#include "control/segment/recorder.h"
 #include "control/worker/worker.h"
 #include "tutti/interop/mpi.h"
 #include "tutti/tutti.h"

@@ -5,9 +5,9 @@
 #include <cstdio>
 
 #include "control/channel/mpi/end_job.h"
-#include "control/exit_codes.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 
 namespace tutti {
 namespace {

@@ -9,18 +9,18 @@
 #include <cstdlib>
 
 #include "control/channel/mpi/end_job.h"
-#include "control/channel/node/process_channel.h"
-#include "control/channel/thread/thread_channel.h"
-#include "control/exit_codes.h"
+#include "control/channel/node/process_workers.h"
+#include "control/channel/thread/thread_workers.h"
 #include "control/job.h"
-#include "control/signals.h"
 #include "control/worker/builtins.h"
 #include "control/worker/fault.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/log.h"
 #include "core/process.h"
 #include "core/settings.h"
+#include "core/signals.h"
 #include "core/type_name.h"
 #include "tutti/interop/embed.h"
 
@@ -68,7 +68,7 @@ std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions
   return std::make_shared<detail::Controller>(
              kind,
              [&](Exchange& exchange) {
-               return make_channel(kind, options.num_workers, options.num_groups, exchange, options.start_timeout);
+               return start_workers(kind, options.num_workers, options.num_groups, exchange, options.start_timeout);
              },
              options.timeout, std::move(closed))
       ->handle();
@@ -140,13 +140,13 @@ int run_controller(int argc, char** argv, const std::function<int(int, char**)>&
 
 }  // namespace
 
-std::unique_ptr<Channel> make_channel(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
-                                      std::chrono::milliseconds start_timeout) {
+std::unique_ptr<Workers> start_workers(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
+                                       std::chrono::milliseconds start_timeout) {
   if (name == "mpi" && Job::here().mpi) return Job::here().mpi->start_session(num_workers, num_groups, exchange, start_timeout);
   const Layout layout = Layout::one_node(num_workers, num_groups);
   // a job of one rank without MPI is a thread
-  if (name == "thread" || (name == "mpi" && num_workers == 1)) return std::make_unique<ThreadChannel>(layout, exchange);
-  if (name == "process") return std::make_unique<ProcessChannel>(layout, exchange, start_timeout);
+  if (name == "thread" || (name == "mpi" && num_workers == 1)) return std::make_unique<ThreadWorkers>(layout, exchange);
+  if (name == "process") return std::make_unique<ProcessWorkers>(layout, exchange, start_timeout);
   throw UsageError(
       fmt::format("no control channel '{}' for {} workers here; expected thread, process or mpi", name, num_workers));
 }

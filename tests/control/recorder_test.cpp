@@ -1,4 +1,4 @@
-#include "control/watch/recorder.h"
+#include "control/segment/recorder.h"
 
 #include <gtest/gtest.h>
 

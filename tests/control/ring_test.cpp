@@ -1,5 +1,5 @@
 // A byte stream with one writer and several readers, on private memory.
-#include "control/channel/ring.h"
+#include "control/segment/ring.h"
 
 #include <gtest/gtest.h>
 

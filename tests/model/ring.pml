@@ -1,4 +1,4 @@
-/* A byte stream in shared memory with one writer and READERS readers (src/control/channel/ring.h), and the doorbells on which its ends
+/* A byte stream in shared memory with one writer and READERS readers (src/control/segment/ring.h), and the doorbells on which its ends
  * sleep (src/core/doorbell.h). Stores may come late, in order: each process has a buffer of them, as on x86. A read-modify-write
  * and a store of seq_cst wait until it is empty.
  *

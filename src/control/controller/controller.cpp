@@ -25,7 +25,7 @@ std::atomic<uint64_t> last_id{0};
 
 }  // namespace
 
-Controller::Controller(std::string kind, const MakeChannel& make_channel, Timeout limit, std::function<void()> closed)
+Controller::Controller(std::string kind, const StartWorkers& start_workers, Timeout limit, std::function<void()> closed)
     : kind_(std::move(kind)),
       id_(++last_id),
       pid_(getpid()),
@@ -33,8 +33,8 @@ Controller::Controller(std::string kind, const MakeChannel& make_channel, Timeou
       closed_(std::move(closed)),
       limit_(limit.value_or(std::chrono::seconds(settings().timeout_s))),
       flusher_([this] { return registers_.any_dropped(); }, [this] { flush(); }) {
-  channel_ = make_channel(exchange_);
-  layout_ = channel_->layout();
+  workers_ = start_workers(exchange_);
+  layout_ = workers_->layout();
   set_live(true);
 }
 
@@ -71,13 +71,13 @@ void Controller::flush() {
   flushing_.store(false);
 }
 
-bool Controller::has_room() { return channel_->has_room(kRoom); }
+bool Controller::has_room() { return workers_->channel().has_room(kRoom); }
 
 /// For much of it, if that comes soon: two that take turns at the edge of a full ring only switch tasks.
 void Controller::await_room(Clock::time_point deadline, Where where) {
   const auto enough = Clock::now() + kSoon;
   wait_for(
-      Channel::kNone, [&] { return channel_->has_room(kMuchRoom) || (Clock::now() > enough && has_room()); }, deadline,
+      Channel::kNone, [&] { return workers_->channel().has_room(kMuchRoom) || (Clock::now() > enough && has_room()); }, deadline,
       "room for a command", where);
 }
 
@@ -105,7 +105,7 @@ uint64_t Controller::issue(Command& command, Args args, Where where, Clock::time
     drain();
   };
   try {
-    channel_->send(frame_.view(), std::cref(relax));  // by reference: a std::function of it would take memory
+    workers_->channel().send(frame_.view(), std::cref(relax));  // by reference: a std::function of it would take memory
   } catch (const TransportError& error) {
     lose(error);
   }
@@ -219,7 +219,7 @@ Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where 
         awaited_,
         [&] {
           if (answer_) return true;
-          return std::exchange(is_done, channel_->finished() >= awaited_);  // and one more look for the answer
+          return std::exchange(is_done, workers_->channel().finished() >= awaited_);  // and one more look for the answer
         },
         deadline, fmt::format("debug_get_from_remote({})", worker), where);
   } catch (...) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "control/channel/channel.h"
+#include "control/channel/workers.h"
 #include "control/controller/failure_ledger.h"
 #include "control/controller/flusher.h"
 #include "control/controller/registers.h"
@@ -25,9 +25,9 @@ namespace tutti::detail {
 /// The controller's side of a session: numbers and sends commands, owns register ids, collects failures and raises them.
 class Controller : public std::enable_shared_from_this<Controller> {
  public:
-  using MakeChannel = std::function<std::unique_ptr<Channel>(Exchange&)>;
+  using StartWorkers = std::function<std::unique_ptr<Workers>(Exchange&)>;
   /// `closed` runs once the session is over.
-  Controller(std::string kind, const MakeChannel& make_channel, Timeout limit, std::function<void()> closed);
+  Controller(std::string kind, const StartWorkers& start_workers, Timeout limit, std::function<void()> closed);
   ~Controller();
   /// A handle whose last copy closes the session; DRefs keep only the controller itself.
   std::shared_ptr<Controller> handle();
@@ -119,7 +119,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   uint32_t process_generation_;
   Layout layout_;
   Exchange exchange_;
-  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<Workers> workers_;
   std::function<void()> closed_;
 
   SpinLock turn_;  // one call at a time; the flusher takes its turn as well
@@ -135,7 +135,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   bool closing_ = false;                // nobody is there to whom an interrupt could go
   uint32_t dumps_ = 0;
   std::function<void()> preemption_hook_;
-  std::mutex look_mutex_;  // the channel is not closed meanwhile
+  std::mutex look_mutex_;  // the workers are not closed meanwhile
   Sites sites_;
   std::map<std::string, DRef> builtins_;
   Command call_{.action = Action::kCallPacked};  // their memory is used again

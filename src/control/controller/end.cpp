@@ -33,18 +33,18 @@ void Controller::end(Timeout timeout, Where where, Purpose purpose) {
   std::map<std::string, DRef> builtins;  // dropped after the turn
   Turn turn(*this, purpose);
   const auto deadline = deadline_of(timeout);
-  channel_->resume();
+  workers_->resume();
   if (!last_seq_) {
     Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
     const uint64_t synced = issue(command, where, deadline);
     wait_for(
-        synced, [&] { return channel_->finished() >= synced; }, deadline, "shutdown", where);
+        synced, [&] { return workers_->channel().finished() >= synced; }, deadline, "shutdown", where);
     dump_traces("shutdown");
     command = {.action = Action::kShutDown};
     last_seq_ = issue(command, where, deadline);
   }
   wait_for(
-      last_seq_, [&] { return channel_->finished() >= last_seq_; }, deadline, "shutdown", where);
+      last_seq_, [&] { return workers_->channel().finished() >= last_seq_; }, deadline, "shutdown", where);
   drain();
   finish();
   builtins.swap(builtins_);
@@ -62,7 +62,7 @@ void Controller::finish() {
     over_ = true;
   }
   set_live(false);
-  channel_->close();
+  workers_->close();
   auto closed = std::exchange(closed_, nullptr);
   if (closed && lost_.empty()) closed();  // a lost session keeps what it holds: tutti::run ends the job
 }
@@ -84,7 +84,7 @@ void Controller::close() noexcept try {
     } catch (const TimeoutError& error) {
       log(LogLevel::kError, "the session can't be ended, a worker is stuck: {}", error.what());
       set_live(false);
-      channel_->give_up("a worker is stuck");
+      workers_->give_up("a worker is stuck");
       stuck = "a worker was stuck";
     } catch (const Error& error) {
       log(LogLevel::kError, "end of a session: {}", error.what());

@@ -24,7 +24,7 @@ Live& live() {
 void Controller::dump_traces(const char* reason) {
   if (layout_.trace_folder.empty()) return;
   std::lock_guard lock(look_mutex_);
-  if (dumps_ < kMostDumps) channel_->inspector().dump({.number = dumps_++, .reason = reason});
+  if (dumps_ < kMostDumps) workers_->inspector().dump({.number = dumps_++, .reason = reason});
 }
 
 void Controller::set_live(bool is_live) {
@@ -34,21 +34,21 @@ void Controller::set_live(bool is_live) {
 }
 
 bool Controller::is_idle_on_one_node() {
-  return !over_ && lost_.empty() && layout_.num_nodes() == 1 && channel_->finished() >= seq_.load();
+  return !over_ && lost_.empty() && layout_.num_nodes() == 1 && workers_->channel().finished() >= seq_.load();
 }
 
 std::string Controller::report(std::string_view why) {
   std::lock_guard lock(look_mutex_);
-  if (!channel_) return {};
+  if (!workers_) return {};
   return fmt::format("hang report of the {} session with {} workers: {}\n{}", kind_, layout_.num_workers, why,
-                     hang_report(channel_->inspector().look(Clock::now() + kLookFor, true), layout_.num_workers, seq_.load()));
+                     hang_report(workers_->inspector().look(Clock::now() + kLookFor, true), layout_.num_workers, seq_.load()));
 }
 
 Progress Controller::progress() {
   std::lock_guard lock(look_mutex_);
   Progress progress{.issued = seq_.load(), .finished = seq_.load(), .workers = {}};
   if (over_) return progress;
-  for (WorkerState& state : channel_->inspector().look(Clock::now() + kLookFor, false)) {
+  for (WorkerState& state : workers_->inspector().look(Clock::now() + kLookFor, false)) {
     progress.finished = std::min(progress.finished, state.finished);
     progress.workers.push_back(
         {state.worker, std::move(state.host), state.pid, state.finished, std::move(state.doing), state.seconds});

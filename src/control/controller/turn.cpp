@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include "control/controller/controller.h"
-#include "control/signals.h"
 #include "control/worker/worker.h"
 #include "core/process.h"
+#include "core/signals.h"
 
 namespace tutti::detail {
 

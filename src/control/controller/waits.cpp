@@ -26,7 +26,7 @@ Clock::time_point Controller::deadline_of(Timeout timeout) {
 }
 
 void Controller::drain() {
-  while (auto bytes = channel_->try_receive()) {
+  while (auto bytes = workers_->channel().try_receive()) {
     Reply reply = decode_reply(*bytes);
     reply.failure.issued_at = sites_.text(reply.site);
     if (reply.kind == Reply::Kind::kPlaces || !reply.offers.empty()) move_apart(reply);
@@ -50,11 +50,11 @@ void Controller::drain() {
 /// The worker waits in its command. A late answer, of a call that timed out, is moved, too: MPI would keep it.
 void Controller::move_apart(Reply& reply) {
   const struct Settled {
-    Channel& channel;
+    Transfers& transfers;
     int worker;
     uint64_t seq;
-    ~Settled() { channel.settle(worker, seq); }
-  } settled{*channel_, reply.worker, reply.seq};
+    ~Settled() { transfers.settle(worker, seq); }
+  } settled{workers_->transfers(), reply.worker, reply.seq};
   std::optional<Wait> wait;
   const auto relax = [&] {
     if (!wait) wait.emplace(*this, fmt::format("tensors of worker {}, which travel,", reply.worker), sites_.last());
@@ -65,7 +65,7 @@ void Controller::move_apart(Reply& reply) {
     std::exception_ptr no_memory;
     for (const Offer& offer : reply.offers) {
       try {
-        large.push_back(channel_->take(reply.worker, offer, relax));
+        large.push_back(workers_->transfers().take(reply.worker, offer, relax));
       } catch (const SystemError&) {  // the worker sends the others all the same
         no_memory = std::current_exception();
       }
@@ -82,7 +82,7 @@ void Controller::move_apart(Reply& reply) {
     for (size_t i = 0; i < tensors.size(); ++i) list->at(i).as<Tensor>().copy_from(tensors[i]);
   } else {
     if (reply.offers.size() != tensors.size()) throw WireError("a worker makes room for other tensors than it was told of");
-    for (size_t i = 0; i < tensors.size(); ++i) channel_->give(reply.worker, reply.offers[i], tensors[i], relax);
+    for (size_t i = 0; i < tensors.size(); ++i) workers_->transfers().give(reply.worker, reply.offers[i], tensors[i], relax);
   }
   giving_.erase(asked);
 }
@@ -95,7 +95,7 @@ void Controller::wait_for(uint64_t awaited, const std::function<bool()>& ready, 
   };
   std::optional<Wait> wait;
   try {
-    for (auto now = Clock::now(); !channel_->wait(std::min(deadline, now + kTick), awaited, std::cref(look));
+    for (auto now = Clock::now(); !workers_->channel().wait(std::min(deadline, now + kTick), awaited, std::cref(look));
          now = Clock::now()) {
       if (!wait) wait.emplace(*this, what, where, now);
       wait->tick();
@@ -120,12 +120,12 @@ Controller::Wait::Wait(Controller& controller, std::string what, Where where, Cl
 
 std::string Controller::Wait::so_far() const {
   return fmt::format("{} at {}:{} has waited {:.1f} s, command {} of {} is finished everywhere", what_, where_.file, where_.line,
-                     std::chrono::duration<double>(Clock::now() - since_).count(), controller_.channel_->finished(),
+                     std::chrono::duration<double>(Clock::now() - since_).count(), controller_.workers_->channel().finished(),
                      controller_.seq_.load());
 }
 
 void Controller::Wait::tick() {
-  controller_.channel_->check_alive();
+  controller_.workers_->channel().check_alive();
   if (Clock::now() < next_report_) return;
   next_report_ += controller_.limit_;
   log_line(LogLevel::kWarn, controller_.report(so_far()));
@@ -154,7 +154,7 @@ void Controller::sync_locked(int worker, Clock::time_point deadline, Where where
     Command command{.action = Action::kSyncWorker, .worker = kAllWorkers};
     const uint64_t seq = issue(command, where, deadline);
     wait_for(
-        seq, [&] { return channel_->finished() >= seq; }, deadline, "sync_all", where);
+        seq, [&] { return workers_->channel().finished() >= seq; }, deadline, "sync_all", where);
     drain();  // what came before the last finished
     raise_failures(true, deadline, where);
   } else {
@@ -173,7 +173,7 @@ void Controller::await_all(const char* what, Where where) {
   Turn turn(*this);
   const uint64_t seq = seq_.load();
   wait_for(
-      seq, [&] { return channel_->finished() >= seq; }, Clock::time_point::max(), what, where);
+      seq, [&] { return workers_->channel().finished() >= seq; }, Clock::time_point::max(), what, where);
 }
 
 /// A consequence is told by its origin's report, which is under way, unless that worker caught its error and computes on.
@@ -189,8 +189,9 @@ void Controller::await_origins(Clock::time_point deadline, Where where) {
     return std::all_of(asked.begin(), asked.end(), [&](const auto& entry) { return acks_[entry.first] >= entry.second; });
   };
   try {
-    while (!channel_->wait(std::min(deadline, Clock::now() + kTick), Channel::kNone, all_answer) && Clock::now() < deadline)
-      channel_->check_alive();
+    while (!workers_->channel().wait(std::min(deadline, Clock::now() + kTick), Channel::kNone, all_answer) &&
+           Clock::now() < deadline)
+      workers_->channel().check_alive();
   } catch (const TransportError& error) {
     lose(error);
   }

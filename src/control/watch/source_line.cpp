@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "core/handle.h"
 
 namespace tutti {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "control/watch/worker_state.h"
 #include "core/handle.h"
 #include "core/log.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "agreement/board_view.h"
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "core/printable.h"
 
 namespace tutti {

@@ -36,7 +36,7 @@ struct Command {
   std::vector<Offer> offers;         ///< debug_set_register: its large tensors, which have no place yet
   void clear();                      ///< keeps the memory
 };
-/// As a frame of a stream (control/channel/ring.h); `args` stand for the command's.
+/// As a frame of a stream (control/segment/ring.h); `args` stand for the command's.
 void encode_frame(Writer& out, const Command& command, std::span<const Value> args);
 std::vector<std::byte> encode(const Command& command);  ///< without the frame
 /// Fills `command` as far as the bytes are good: if seq is set, the command is known though its body may not be.

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "control/wire/command.h"
 
 namespace tutti {

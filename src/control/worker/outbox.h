@@ -3,7 +3,7 @@
 #include <deque>
 #include <vector>
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "control/wire/command.h"
 
 namespace tutti {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "control/channel/mpi/long_messages.h"
-#include "control/channel/node/staged_tensor.h"
+#include "control/transfer/long_messages.h"
+#include "control/transfer/staged_tensor.h"
 #include "control/wire/host_array.h"
 #include "control/wire/tensors_inside.h"
 #include "control/worker/worker.h"

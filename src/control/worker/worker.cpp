@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "control/exit_codes.h"
 #include "control/wire/tensors_inside.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/log.h"
 #include "core/traceback.h"
 #include "core/type_name.h"

@@ -9,7 +9,7 @@
 #include "agreement/worker_agreement.h"
 #include "collective/collectives.h"
 #include "collective/node/peer_memory.h"
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "control/wire/exchange.h"
 #include "control/worker/fault.h"
 #include "control/worker/inbox.h"

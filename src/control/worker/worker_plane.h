@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "agreement/control_plane.h"
-#include "control/channel/segment.h"
-#include "control/watch/recorder.h"
+#include "control/segment/recorder.h"
+#include "control/segment/segment.h"
 #include "control/watch/worker_state.h"
 #include "control/worker/fault.h"
 

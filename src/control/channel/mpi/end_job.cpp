@@ -8,10 +8,10 @@
 #include <mutex>
 #include <thread>
 
-#include "control/channel/channel.h"
-#include "control/exit_codes.h"
+#include "control/channel/workers.h"
 #include "control/watch/trace_file.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/process.h"
 
 namespace tutti {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 
 namespace tutti {
 

@@ -13,7 +13,7 @@
 #include "agreement/arrival.h"
 #include "control/channel/mpi/heartbeat.h"
 #include "control/channel/mpi/verdicts.h"
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "control/watch/trace_file.h"
 #include "control/watch/worker_state.h"
 

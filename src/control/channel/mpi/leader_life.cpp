@@ -1,8 +1,8 @@
 // Leaders miss each other: signs of life, and what follows when they stay away.
 #include <fmt/format.h>
 
-#include "control/channel/channel.h"
 #include "control/channel/mpi/leader.h"
+#include "control/channel/workers.h"
 #include "core/env.h"
 
 namespace tutti {

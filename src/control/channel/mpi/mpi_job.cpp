@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "control/channel/mpi/end_job.h"
-#include "control/channel/mpi/mpi_channel.h"
+#include "control/channel/mpi/mpi_workers.h"
 #include "control/channel/mpi/peer_watch.h"
 #include "control/channel/mpi/tags.h"
-#include "control/exit_codes.h"
 #include "control/worker/builtins.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "core/traceback.h"
@@ -209,7 +209,7 @@ void MpiJob::end_if_abandoned(Segment& segment) {
   }
 }
 
-std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, Exchange& exchange,
+std::unique_ptr<Workers> MpiJob::start_session(int num_workers, int num_groups, Exchange& exchange,
                                                std::chrono::milliseconds timeout) {
   Layout layout = Layout::one_node(num_workers, num_groups);
   layout.node_of.assign(nodes_.node_of.begin(), nodes_.node_of.begin() + num_workers);
@@ -256,7 +256,7 @@ std::unique_ptr<Channel> MpiJob::start_session(int num_workers, int num_groups, 
               "MPI_Recv");
     ready[static_cast<size_t>(status.MPI_SOURCE)] = true;
   }
-  auto channel = std::make_unique<MpiChannel>(std::move(segment), exchange, control_.get(), mail_, data(),
+  auto channel = std::make_unique<MpiWorkers>(std::move(segment), exchange, control_.get(), mail_, data(),
                                               [this](Segment& own) { end_if_abandoned(own); });
   starting_ = false;
   return channel;

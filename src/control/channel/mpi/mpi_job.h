@@ -7,9 +7,9 @@
 #include <string>
 
 #include "collective/mpi/mpi_handles.h"
-#include "control/channel/channel.h"
 #include "control/channel/mpi/find_nodes.h"
 #include "control/channel/mpi/leader.h"
+#include "control/channel/workers.h"
 #include "control/wire/exchange.h"
 
 namespace tutti {
@@ -36,7 +36,7 @@ class MpiJob {
   void end();    ///< rank 0: sends the others home
 
   /// Rank 0: the control channel of a new session on ranks 0..num_workers-1.
-  std::unique_ptr<Channel> start_session(int num_workers, int num_groups, Exchange& exchange, std::chrono::milliseconds timeout);
+  std::unique_ptr<Workers> start_session(int num_workers, int num_groups, Exchange& exchange, std::chrono::milliseconds timeout);
   bool is_starting() const { return starting_; }  ///< or has failed to: ranks may wait in a session that is none
   void end_if_abandoned(Segment& segment);        ///< MPI_Abort, with what the segment says
   void* data() { return &data_raw_; }

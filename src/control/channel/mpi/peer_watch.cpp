@@ -10,9 +10,9 @@
 #include <cstring>
 
 #include "control/channel/mpi/end_job.h"
-#include "control/exit_codes.h"
 #include "control/watch/worker_state.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/log.h"
 #include "core/process.h"
 

@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "core/handle.h"
 
 namespace tutti {

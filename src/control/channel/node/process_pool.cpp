@@ -17,13 +17,13 @@
 #include <iterator>
 #include <thread>
 
-#include "control/exit_codes.h"
-#include "control/signals.h"
 #include "control/worker/builtins.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/log.h"
 #include "core/process.h"
+#include "core/signals.h"
 #include "core/traceback.h"
 #include "tutti/interop/embed.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "core/handle.h"
 
 namespace tutti {

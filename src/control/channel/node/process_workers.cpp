@@ -1,17 +1,17 @@
-#include "control/channel/node/process_channel.h"
+#include "control/channel/node/process_workers.h"
 
 #include <fmt/format.h>
 #include <signal.h>
 
-#include "control/exit_codes.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/log.h"
 
 namespace tutti {
 
-ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::chrono::milliseconds start_timeout)
-    : SegmentChannel(std::make_unique<Segment>(Segment::Kind::kShared, layout, 0)),
+ProcessWorkers::ProcessWorkers(const Layout& layout, Exchange& exchange, std::chrono::milliseconds start_timeout)
+    : SegmentWorkers(std::make_unique<Segment>(Segment::Kind::kShared, layout, 0)),
       processes_(ProcessPool::instance().take(static_cast<size_t>(layout.num_workers - 1))) {
   try {
     for (int id = 1; id < layout.num_workers; ++id) start_session(processes_[static_cast<size_t>(id - 1)], segment(), id);
@@ -23,8 +23,8 @@ ProcessChannel::ProcessChannel(const Layout& layout, Exchange& exchange, std::ch
   }
 }
 
-void ProcessChannel::check_alive() {
-  SegmentChannel::check_alive();  // a worker that gives up says why, and its process may end then
+void ProcessWorkers::check_alive() {
+  SegmentWorkers::check_alive();  // a worker that gives up says why, and its process may end then
   for (size_t i = 0; i < processes_.size(); ++i)
     if (auto how = how_it_ended(processes_[i].pid)) {
       const pid_t pid = std::exchange(processes_[i].pid, -1);
@@ -37,25 +37,25 @@ void ProcessChannel::check_alive() {
     }
 }
 
-void ProcessChannel::resume() noexcept {
+void ProcessWorkers::resume() noexcept {
   for (const WorkerProcess& process : processes_)
     if (process.pid > 0) ::kill(process.pid, SIGCONT);
 }
 
-void ProcessChannel::kill_all(std::string_view why) noexcept {
+void ProcessWorkers::kill_all(std::string_view why) noexcept {
   segment().abandon(why);  // worker 0 may wait inside a collective for one that never comes
   for (const WorkerProcess& process : processes_)
     if (process.pid > 0) kill_process(process.pid);
   processes_.clear();
 }
 
-void ProcessChannel::give_up(std::string_view why) noexcept {
+void ProcessWorkers::give_up(std::string_view why) noexcept {
   kill_all(why);
   if (!worker0_->ends_within(kGrace)) end_process(kExitTimedOut);
   close();
 }
 
-void ProcessChannel::close() noexcept {
+void ProcessWorkers::close() noexcept {
   if (segment().abandoned() && !worker0_->ends_within(kGrace))
     log_line(LogLevel::kWarn,
              fmt::format("the session is over, but for worker 0, which is waited for: {}",

@@ -1,14 +1,14 @@
-#include "control/channel/segment_channel.h"
+#include "control/channel/segment_workers.h"
 
 #include <cstring>
 
-#include "control/channel/node/staged_tensor.h"
+#include "control/transfer/staged_tensor.h"
 #include "control/watch/source_line.h"
 #include "core/interpreter.h"
 
 namespace tutti {
 
-SegmentChannel::SegmentChannel(std::unique_ptr<Segment> segment)
+SegmentWorkers::SegmentWorkers(std::unique_ptr<Segment> segment)
     : segment_(std::move(segment)),
       policy_(segment_->wait_policy()),
       commands_(segment_->commands()),
@@ -17,7 +17,7 @@ SegmentChannel::SegmentChannel(std::unique_ptr<Segment> segment)
   for (int32_t worker : segment_->workers()) replies_.push_back(segment_->reply_reader(worker));
 }
 
-void SegmentChannel::send(std::span<const std::byte> frame, const std::function<void()>& relax) {
+void SegmentWorkers::send(std::span<const std::byte> frame, const std::function<void()>& relax) {
   for (auto rest = frame;;) {
     rest = rest.subspan(commands_.write_some(rest));
     segment_->header().commands.ring_ordered();
@@ -29,7 +29,7 @@ void SegmentChannel::send(std::span<const std::byte> frame, const std::function<
   }
 }
 
-std::optional<std::vector<std::byte>> SegmentChannel::try_receive() {
+std::optional<std::vector<std::byte>> SegmentWorkers::try_receive() {
   if (auto reply = worker0_->pop_reply()) return reply;
   for (size_t tried = 0; tried < replies_.size(); ++tried, next_ = (next_ + 1) % replies_.size()) {
     if (!replies_[next_].readable()) continue;
@@ -40,7 +40,7 @@ std::optional<std::vector<std::byte>> SegmentChannel::try_receive() {
   return std::nullopt;
 }
 
-Tensor SegmentChannel::take(int worker, const Offer& offer, const std::function<void()>& relax) {
+Tensor SegmentWorkers::take(int worker, const Offer& offer, const std::function<void()>& relax) {
   const char* near =
       offer.place.in_reach() ? peers_.map(worker, offer.place, 0, static_cast<int64_t>(offer.size_bytes())) : nullptr;
   Tensor copy;
@@ -56,25 +56,25 @@ Tensor SegmentChannel::take(int worker, const Offer& offer, const std::function<
   return copy;
 }
 
-void SegmentChannel::give(int worker, const Offer& offer, const Tensor& from, const std::function<void()>& relax) {
+void SegmentWorkers::give(int worker, const Offer& offer, const Tensor& from, const std::function<void()>& relax) {
   if (!offer.place.in_reach()) return send_far(worker, from.data(), offer.size_bytes(), relax);
   std::memcpy(peers_.map(worker, offer.place, 0, static_cast<int64_t>(offer.size_bytes())), from.data(), offer.size_bytes());
 }
 
-void SegmentChannel::receive_far(int worker, void* data, size_t size_bytes, const std::function<void()>& relax) {
+void SegmentWorkers::receive_far(int worker, void* data, size_t size_bytes, const std::function<void()>& relax) {
   receive_staged(*segment_, worker, Side::kController, data, size_bytes, relax);
 }
-void SegmentChannel::send_far(int worker, const void* data, size_t size_bytes, const std::function<void()>& relax) {
+void SegmentWorkers::send_far(int worker, const void* data, size_t size_bytes, const std::function<void()>& relax) {
   send_staged(*segment_, worker, Side::kController, data, size_bytes, relax);
 }
 
-void SegmentChannel::settle(int worker, uint64_t seq) noexcept {
+void SegmentWorkers::settle(int worker, uint64_t seq) noexcept {
   if (!segment_->has(worker)) return;  // it waits for MPI
   segment_->slot(worker).moved_seq.store(seq, std::memory_order_seq_cst);
   segment_->slot(worker).reply_space.ring();
 }
 
-bool SegmentChannel::wait(Clock::time_point deadline, uint64_t awaited, const std::function<bool()>& ready) {
+bool SegmentWorkers::wait(Clock::time_point deadline, uint64_t awaited, const std::function<bool()>& ready) {
   const WithoutInterpreter without_interpreter;
   const Worker0::Waiting waiting(*worker0_, awaited != kNone);
   if (segment_->header().nappers.load(std::memory_order_seq_cst) != 0) segment_->header().commands.wake();
@@ -92,7 +92,7 @@ bool SegmentChannel::wait(Clock::time_point deadline, uint64_t awaited, const st
   return wait_until(segment_->header().controller, policy_, deadline, look, [&] { segment_->header().awaited.store(awaited); });
 }
 
-std::vector<WorkerState> SegmentChannel::look(Clock::time_point, bool with_lines) {
+std::vector<WorkerState> SegmentWorkers::look(Clock::time_point, bool with_lines) {
   auto states = look_at(*segment_);
   if (with_lines) add_source_lines(states, *segment_);
   return states;

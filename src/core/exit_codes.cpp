@@ -1,4 +1,4 @@
-#include "control/exit_codes.h"
+#include "core/exit_codes.h"
 
 #include <unistd.h>
 

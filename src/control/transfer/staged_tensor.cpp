@@ -1,4 +1,4 @@
-#include "control/channel/node/staged_tensor.h"
+#include "control/transfer/staged_tensor.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "control/channel/ring.h"
+#include "control/segment/ring.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 
 namespace tutti {
 

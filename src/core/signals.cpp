@@ -1,4 +1,4 @@
-#include "control/signals.h"
+#include "core/signals.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "agreement/board.h"
-#include "control/channel/ring.h"
-#include "control/watch/recorder.h"
+#include "control/segment/recorder.h"
+#include "control/segment/ring.h"
 #include "control/wire/layout.h"
 #include "core/doorbell.h"
 #include "core/interpreter.h"
@@ -32,9 +32,8 @@ struct WorkerSlot {
   std::atomic<uint32_t> has_left;         // the session has ended for it: its process may go
   alignas(64) std::atomic<uint64_t> reply_head, reply_tail;
   Doorbell reply_space;
-  std::atomic<uint64_t>
-      staging_turns;                // of a tensor that travels through the staging memory (control/channel/node/staged_tensor.h)
-  std::atomic<uint64_t> moved_seq;  // the controller has moved the tensors that travel apart from this command
+  std::atomic<uint64_t> staging_turns;  // of a tensor that travels through the staging memory (control/transfer/staged_tensor.h)
+  std::atomic<uint64_t> moved_seq;      // the controller has moved the tensors that travel apart from this command
 };
 
 struct SegmentHeader {

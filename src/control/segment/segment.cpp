@@ -1,4 +1,4 @@
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

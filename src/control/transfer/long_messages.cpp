@@ -1,4 +1,4 @@
-#include "control/channel/mpi/long_messages.h"
+#include "control/transfer/long_messages.h"
 
 #include <algorithm>
 #include <thread>

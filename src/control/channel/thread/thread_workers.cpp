@@ -1,18 +1,18 @@
-#include "control/channel/thread/thread_channel.h"
+#include "control/channel/thread/thread_workers.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "control/exit_codes.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
+#include "core/exit_codes.h"
 #include "core/log.h"
 
 namespace tutti {
 
-ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
-    : SegmentChannel(std::make_unique<Segment>(Segment::Kind::kPrivate, layout, 0)) {
+ThreadWorkers::ThreadWorkers(const Layout& layout, Exchange& exchange)
+    : SegmentWorkers(std::make_unique<Segment>(Segment::Kind::kPrivate, layout, 0)) {
   try {
     worker0_ = std::make_unique<Worker0>(segment(), &exchange, nullptr);
     for (int id = 1; id < layout.num_workers; ++id)
@@ -33,12 +33,12 @@ ThreadChannel::ThreadChannel(const Layout& layout, Exchange& exchange)
   }
 }
 
-bool ThreadChannel::all_end_within(std::chrono::milliseconds limit) {
+bool ThreadWorkers::all_end_within(std::chrono::milliseconds limit) {
   return worker0_->ends_within(limit) &&
          std::all_of(threads_.begin(), threads_.end(), [&](const WorkerThread& thread) { return thread.ends_within(limit); });
 }
 
-void ThreadChannel::close() noexcept {
+void ThreadWorkers::close() noexcept {
   if (segment().abandoned() && !all_end_within(kGrace))
     log_line(LogLevel::kWarn,
              fmt::format("the session is over, but for threads that are waited for:\n{}",
@@ -47,7 +47,7 @@ void ThreadChannel::close() noexcept {
   if (worker0_->joinable()) worker0_->join();
 }
 
-void ThreadChannel::give_up(std::string_view why) noexcept {
+void ThreadWorkers::give_up(std::string_view why) noexcept {
   segment().abandon(why);
   if (!all_end_within(kGrace)) end_process(kExitTimedOut);  // a thread can't be ended, and what it uses can't be freed
   close();

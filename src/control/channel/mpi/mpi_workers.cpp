@@ -1,17 +1,17 @@
-#include "control/channel/mpi/mpi_channel.h"
+#include "control/channel/mpi/mpi_workers.h"
 
 #include <algorithm>
 
 #include "control/channel/mpi/end_job.h"
-#include "control/channel/mpi/long_messages.h"
-#include "control/exit_codes.h"
+#include "control/transfer/long_messages.h"
 #include "control/worker/worker.h"
+#include "core/exit_codes.h"
 
 namespace tutti {
 
-MpiChannel::MpiChannel(std::unique_ptr<Segment> own, Exchange& exchange, MPI_Comm control, LeaderMail& mail, void* data,
+MpiWorkers::MpiWorkers(std::unique_ptr<Segment> own, Exchange& exchange, MPI_Comm control, LeaderMail& mail, void* data,
                        std::function<void(Segment&)> ended)
-    : SegmentChannel(std::move(own)), data_(data) {
+    : SegmentWorkers(std::move(own)), data_(data) {
   if (layout().num_nodes() > 1) leader_ = std::make_unique<LeaderThread>(segment(), 0, control, mail);
   try {
     watch_.emplace(segment(), 0);
@@ -22,7 +22,7 @@ MpiChannel::MpiChannel(std::unique_ptr<Segment> own, Exchange& exchange, MPI_Com
   }
 }
 
-void MpiChannel::send(std::span<const std::byte> frame, const std::function<void()>& relax) {
+void MpiWorkers::send(std::span<const std::byte> frame, const std::function<void()>& relax) {
   if (leader_) {
     constexpr size_t kPiece = size_t{256} * 1024;
     for (auto rest = frame; !rest.empty();) {
@@ -35,47 +35,47 @@ void MpiChannel::send(std::span<const std::byte> frame, const std::function<void
       rest = rest.subspan(piece.size());
     }
   }
-  SegmentChannel::send(frame, relax);
+  SegmentWorkers::send(frame, relax);
 }
 
-std::optional<std::vector<std::byte>> MpiChannel::try_receive() {
-  if (auto reply = SegmentChannel::try_receive()) return reply;
+std::optional<std::vector<std::byte>> MpiWorkers::try_receive() {
+  if (auto reply = SegmentWorkers::try_receive()) return reply;
   return leader_ ? leader_->pop_reply() : std::nullopt;
 }
 
-void MpiChannel::receive_far(int worker, void* data, size_t size_bytes, const std::function<void()>& relax) {
+void MpiWorkers::receive_far(int worker, void* data, size_t size_bytes, const std::function<void()>& relax) {
   receive_long(data_, worker, data, size_bytes, relax);  // after its answer: no other comes
 }
-void MpiChannel::send_far(int worker, const void* data, size_t size_bytes, const std::function<void()>& relax) {
+void MpiWorkers::send_far(int worker, const void* data, size_t size_bytes, const std::function<void()>& relax) {
   send_long(data_, worker, data, size_bytes, relax);
   if (leader_) leader_->stay_awake();  // the acknowledgement comes at once
 }
 
-uint64_t MpiChannel::finished() {
-  const uint64_t here = SegmentChannel::finished();
+uint64_t MpiWorkers::finished() {
+  const uint64_t here = SegmentWorkers::finished();
   return leader_ ? std::min(here, leader_->finished_below()) : here;
 }
 
-void MpiChannel::check_alive() {
-  SegmentChannel::check_alive();
+void MpiWorkers::check_alive() {
+  SegmentWorkers::check_alive();
   if (leader_) leader_->check();
 }
 
-std::vector<WorkerState> MpiChannel::look(Clock::time_point deadline, bool with_lines) {
-  auto states = SegmentChannel::look(deadline, with_lines);
+std::vector<WorkerState> MpiWorkers::look(Clock::time_point deadline, bool with_lines) {
+  auto states = SegmentWorkers::look(deadline, with_lines);
   if (leader_)
     for (auto& state : leader_->look_below(deadline, with_lines)) states.push_back(std::move(state));
   return states;
 }
 
-void MpiChannel::dump(const TraceDump& dump) {
+void MpiWorkers::dump(const TraceDump& dump) {
   if (leader_) leader_->dump_below(dump);
-  SegmentChannel::dump(dump);
+  SegmentWorkers::dump(dump);
 }
 
-void MpiChannel::give_up(std::string_view) noexcept { abort_job(kExitTimedOut); }
+void MpiWorkers::give_up(std::string_view) noexcept { abort_job(kExitTimedOut); }
 
-void MpiChannel::close() noexcept {
+void MpiWorkers::close() noexcept {
   if (worker0_->joinable()) {
     worker0_->join();
     if (leader_) leader_->stop_after(segment().board().member(0).finished_seq.load());

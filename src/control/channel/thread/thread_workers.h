@@ -3,17 +3,17 @@
 #include <memory>
 #include <vector>
 
-#include "control/channel/segment_channel.h"
+#include "control/channel/segment_workers.h"
 #include "control/wire/exchange.h"
 #include "control/worker/worker_thread.h"
 
 namespace tutti {
 
 /// Workers are threads of this process.
-class ThreadChannel final : public SegmentChannel {
+class ThreadWorkers final : public SegmentWorkers {
  public:
-  ThreadChannel(const Layout& layout, Exchange& exchange);
-  ~ThreadChannel() override { close(); }
+  ThreadWorkers(const Layout& layout, Exchange& exchange);
+  ~ThreadWorkers() override { close(); }
   void close() noexcept override;
   void give_up(std::string_view why) noexcept override;
 
