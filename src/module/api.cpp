@@ -5,7 +5,6 @@
 
 #include "device/streams.h"
 #include "module/call.h"
-#include "module/convert.h"
 #include "module/library.h"
 #include "module/object.h"
 #include "module/runtime.h"

@@ -2,15 +2,94 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <typeinfo>
 
 #include "core/type_name.h"
 #include "module/check.h"
-#include "module/convert.h"
 #include "module/runtime.h"
 
 namespace tutti::ffi {
 namespace {
+
+TVMFFIAny pod(int32_t type_index) {
+  TVMFFIAny any{};
+  any.type_index = type_index;
+  return any;
+}
+TVMFFIAny object(ObjectRef ref) {
+  TVMFFIAny any = pod(ref.get()->type_index);
+  any.v_obj = ref.release();
+  return any;
+}
+
+TVMFFIAny text(const char* data, size_t size, int32_t small_type, int32_t object_type) {
+  if (size > 7) return object(make_string(object_type, std::string(data, size)));
+  TVMFFIAny any = pod(small_type);
+  any.small_str_len = static_cast<uint32_t>(size);
+  if (size > 0) std::memcpy(any.v_bytes, data, size);
+  return any;
+}
+
+Bytes to_bytes(const char* data, size_t size) {
+  const auto* first = reinterpret_cast<const std::byte*>(data);
+  return Bytes(first, first + size);
+}
+
+Tensor wrap(const DLTensor& t, std::function<void()> release) {
+  const auto dimensions = static_cast<size_t>(t.ndim);
+  Shape shape(t.shape, t.shape + dimensions), strides;
+  if (t.strides) strides.assign(t.strides, t.strides + dimensions);
+  auto* data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) + t.byte_offset);  // an empty tensor's may be null
+  return Tensor::wrap(data, std::move(shape), {t.dtype.code, t.dtype.bits, t.dtype.lanes}, std::move(release), std::move(strides),
+                      {t.device.device_type, t.device.device_id});
+}
+
+/// The value of a checked object; the object is shared where its content is.
+Value from_object(TVMFFIObject* object) {
+  if (const Value* ours = value_of(object)) return *ours;
+  switch (object->type_index) {
+    case kTVMFFIStr: {
+      const auto& bytes = cell_of<TVMFFIByteArray>(object);
+      return std::string(bytes.data, bytes.size);
+    }
+    case kTVMFFIBytes: {
+      const auto& bytes = cell_of<TVMFFIByteArray>(object);
+      return to_bytes(bytes.data, bytes.size);
+    }
+    case kTVMFFIShape: {
+      const auto& shape = cell_of<TVMFFIShapeCell>(object);
+      return Shape(shape.data, shape.data + shape.size);
+    }
+    case kTVMFFITensor: return tensor_of(ObjectRef::share(object));
+    case kTVMFFIFunction: return function_of("(a module's function)", ObjectRef::share(object));
+    case kTVMFFIArray: {
+      const auto& items = cell_of<TVMFFISeqCell>(object);
+      List list;
+      for (int64_t i = 0; i < items.size; ++i) {
+        const TVMFFIAny& item = static_cast<const TVMFFIAny*>(items.data)[i];
+        list.push_back(view(item, "an array"));
+      }
+      return list;
+    }
+    default: return make_opaque(ObjectRef::share(object), fmt::format("module object of type {}", object->type_index));
+  }
+}
+
+Value from_checked(const TVMFFIAny& any) {
+  switch (any.type_index) {
+    case kTVMFFINone: return {};
+    case kTVMFFIInt: return any.v_int64;
+    case kTVMFFIBool: return any.v_int64 != 0;
+    case kTVMFFIFloat: return any.v_float64;
+    case kTVMFFIOpaquePtr: return any.v_ptr ? make_opaque(any.v_ptr, "void*") : Value();
+    case kTVMFFIDataType: return DType{any.v_dtype.code, any.v_dtype.bits, any.v_dtype.lanes};
+    case kTVMFFIDevice: return Device{any.v_device.device_type, any.v_device.device_id};
+    case kTVMFFISmallStr: return std::string(any.v_bytes, any.small_str_len);
+    case kTVMFFISmallBytes: return to_bytes(any.v_bytes, any.small_str_len);
+    default: return from_object(any.v_obj);
+  }
+}
 
 constexpr int kMostCalls = 500;  // modules and functions of ours that call each other
 constexpr size_t kMostErrorText = 65536;
@@ -51,7 +130,128 @@ std::string text_of(const TVMFFIByteArray& bytes) {
   throw ModuleError(text_of(cell.kind), text_of(cell.message), text_of(cell.backtrace));
 }
 
+/// The object of a function of ours is called.
+int call_box(void* object, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const Function function = std::get<Function>(value_of(static_cast<TVMFFIObject*>(object))->data());
+  return call_from_c(function, args, num_args, result);
+}
+
 }  // namespace
+
+ObjectRef make_box(Value value) { return make_box(std::move(value), &call_box); }
+
+Tensor tensor_of(const ObjectRef& object) {
+  const auto& tensor = cell_of<DLTensor>(object.get());
+  return wrap(tensor, [object] {});
+}
+
+Value take(const TVMFFIAny& owned, const std::string& from) {
+  if (std::string why = why_not_valid(owned); !why.empty())
+    throw ModuleError("ValueError", fmt::format("{} returned {}", from, why), {});
+  const ObjectRef released_here = owned.type_index >= kTVMFFIObject ? ObjectRef::steal(owned.v_obj) : ObjectRef();
+  return from_checked(owned);
+}
+
+Value view(const TVMFFIAny& any, const std::string& from) {
+  const auto refuse = [&](const std::string& why) { throw ModuleError("ValueError", fmt::format("{}: got {}", from, why), {}); };
+  switch (any.type_index) {
+    case kTVMFFIDLTensorPtr: {
+      const auto* tensor = static_cast<const DLTensor*>(any.v_ptr);
+      if (!is_readable_array(tensor, sizeof(DLTensor))) refuse("a DLTensor* where no tensor is");
+      if (std::string why = why_not_tensor(*tensor); !why.empty()) refuse(why);
+      return wrap(*tensor, {});
+    }
+    case kTVMFFIRawStr:
+      if (auto size = readable_length(any.v_c_str)) return std::string(any.v_c_str, *size);
+      refuse("a char* where no string is");
+      break;
+    case kTVMFFIByteArrayPtr: {
+      const auto* bytes = static_cast<const TVMFFIByteArray*>(any.v_ptr);
+      if (!is_readable_array(bytes, sizeof *bytes) || !is_readable(bytes->data, bytes->size))
+        refuse("a byte array where none is");
+      return to_bytes(bytes->data, bytes->size);
+    }
+    case kTVMFFIObjectRValueRef: {  // the giver parts with its reference: *v_ptr is cleared
+      auto** slot = static_cast<TVMFFIObject**>(any.v_ptr);
+      if (!is_readable_array(slot, sizeof(void*)) || !is_object(*slot)) refuse("a reference to no object");
+      TVMFFIAny moved = pod((*slot)->type_index);
+      moved.v_obj = *slot;
+      Value value = take(moved, from);
+      *slot = nullptr;
+      return value;
+    }
+    default:
+      if (std::string why = why_not_valid(any); !why.empty()) refuse(why);
+  }
+  return from_checked(any);
+}
+
+TVMFFIAny to_owned(const Value& value) {
+  using Kind = Value::Kind;
+  const auto& data = value.data();
+  TVMFFIAny any{};
+  switch (value.kind()) {
+    case Kind::kNone: return pod(kTVMFFINone);
+    case Kind::kBool: any = pod(kTVMFFIBool), any.v_int64 = std::get<bool>(data); return any;
+    case Kind::kInt: any = pod(kTVMFFIInt), any.v_int64 = std::get<int64_t>(data); return any;
+    case Kind::kFloat: any = pod(kTVMFFIFloat), any.v_float64 = std::get<double>(data); return any;
+    case Kind::kStr: {
+      const auto& s = std::get<std::string>(data);
+      return text(s.data(), s.size(), kTVMFFISmallStr, kTVMFFIStr);
+    }
+    case Kind::kBytes: {
+      const auto& b = std::get<Bytes>(data);
+      return text(reinterpret_cast<const char*>(b.data()), b.size(), kTVMFFISmallBytes, kTVMFFIBytes);
+    }
+    case Kind::kShape: return object(make_shape(std::get<Shape>(data)));
+    case Kind::kDType: {
+      const auto& dtype = std::get<DType>(data);
+      any = pod(kTVMFFIDataType), any.v_dtype = {dtype.code, dtype.bits, dtype.lanes};
+      return any;
+    }
+    case Kind::kDevice: {
+      const auto& device = std::get<Device>(data);
+      any = pod(kTVMFFIDevice), any.v_device = {device.type, device.id};
+      return any;
+    }
+    case Kind::kTensor: return std::get<Tensor>(data) ? object(make_box(value)) : pod(kTVMFFINone);
+    case Kind::kList: {
+      std::vector<TVMFFIAny> items;
+      for (const Value& item : std::get<List>(data)) items.push_back(to_owned(item));
+      return object(make_array(std::move(items)));
+    }
+    case Kind::kFunction: return object(make_box(value));
+    case Kind::kOpaque:
+      if (auto* foreign = opaque_cast<ObjectRef>(value)) return object(*foreign);
+      if (auto* pointer = opaque_cast<void*>(value)) return any = pod(kTVMFFIOpaquePtr), any.v_ptr = *pointer, any;
+      return object(make_box(value));
+    case Kind::kRegister: break;
+  }
+  throw UsageError(to_string(value) + " can't be passed to a module");
+}
+
+LentArgs::LentArgs(Args args) {
+  values_.reserve(args.size());
+  for (const Value& arg : args) {
+    values_.push_back(to_owned(arg));
+    const TVMFFIAny& made = values_.back();
+    if (made.type_index >= kTVMFFIObject && strong_count(made.v_obj) == 1) lend(made.v_obj);
+  }
+}
+
+int LentArgs::take_back() {
+  int released = -1;
+  if (!std::exchange(lent_, false)) return released;
+  for (size_t i = values_.size(); i-- > 0;)
+    if (values_[i].type_index >= kTVMFFIObject && !ffi::take_back(values_[i].v_obj)) released = static_cast<int>(i);
+  return released;
+}
+
+LentArgs::~LentArgs() {
+  take_back();
+  for (const TVMFFIAny& value : values_)
+    if (value.type_index >= kTVMFFIObject) dec_ref(value.v_obj);
+}
 
 Value call_c(const std::string& name, TVMFFISafeCallType function, void* self, Args args) {
   const Depth depth(name);

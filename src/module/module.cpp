@@ -6,7 +6,6 @@
 #include "control/worker/builtins.h"
 #include "core/printable.h"
 #include "module/call.h"
-#include "module/convert.h"
 #include "module/library.h"
 #include "module/runtime.h"
 #include "tutti/function.h"

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <memory>
 
-#include "module/call.h"
+#include "tutti/function.h"
 
 namespace tutti::ffi {
 namespace {
@@ -142,11 +142,7 @@ struct TensorBox : Box<DLTensor> {
   Shape shape, strides;
 };
 struct FunctionBox : Box<TVMFFIFunctionCell> {
-  explicit FunctionBox(Value v) : Box(std::move(v)) { cell = {&call, nullptr}; }
-  static int call(void* object, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-    const Function function = std::get<Function>(static_cast<FunctionBox*>(static_cast<TVMFFIObject*>(object))->value.data());
-    return call_from_c(function, args, num_args, result);
-  }
+  FunctionBox(Value v, TVMFFISafeCallType call) : Box(std::move(v)) { cell = {call, nullptr}; }
 };
 struct OpaqueBox : Box<void*> {
   explicit OpaqueBox(Value v) : Box(std::move(v)) { cell = nullptr; }
@@ -193,10 +189,10 @@ ObjectRef make_callback(void* self, TVMFFISafeCallType call, void (*deleter)(voi
 ObjectRef make_opaque_object(void* handle, int32_t type_index, void (*deleter)(void*)) {
   return make<OpaqueObject>(type_index, handle, deleter);
 }
-ObjectRef make_box(Value value) {
+ObjectRef make_box(Value value, TVMFFISafeCallType call) {
   switch (value.kind()) {
     case Value::Kind::kTensor: return make<TensorBox>(kTVMFFITensor, std::move(value));
-    case Value::Kind::kFunction: return make<FunctionBox>(kTVMFFIFunction, std::move(value));
+    case Value::Kind::kFunction: return make<FunctionBox>(kTVMFFIFunction, std::move(value), call);
     default: return make<OpaqueBox>(kTVMFFIObject, std::move(value));
   }
 }

@@ -56,7 +56,8 @@ ObjectRef make_error(std::string kind, std::string message, std::string backtrac
 ObjectRef make_callback(void* self, TVMFFISafeCallType call, void (*deleter)(void*));
 ObjectRef make_opaque_object(void* handle, int32_t type_index, void (*deleter)(void*));
 /// A tensor, a function or an opaque value of ours, as an object; value_of gives it back.
-ObjectRef make_box(Value value);
+/// @param call  what calls the object of a function
+ObjectRef make_box(Value value, TVMFFISafeCallType call);
 
 /// The value inside an object that make_box made, else null.
 const Value* value_of(const TVMFFIObject* object);

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "agreement/remote_verdict.h"
-#include "control/channel/segment.h"
+#include "control/segment/segment.h"
 #include "control/wire/command.h"
 
 using namespace tutti;

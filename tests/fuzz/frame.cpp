@@ -1,7 +1,7 @@
 // A byte ring fed in random pieces: frames come out as they went in; hostile lengths are refused without taking memory.
 #include <cstdlib>
 
-#include "control/channel/ring.h"
+#include "control/segment/ring.h"
 #include "core/wire.h"
 
 using namespace tutti;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "module/call.h"
 #include "module/check.h"
-#include "module/convert.h"
 
 namespace {
 
