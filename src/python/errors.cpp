@@ -1,9 +1,9 @@
-// tutti's exceptions as Python's. One that passes through a worker's Python function comes out of it as what it was.
+#include "python/errors.h"
+
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
-#include "python/object.h"
-#include "python/refs.h"
+#include "python/gil.h"
 #include "tutti/error.h"
 #include "tutti/worker.h"
 
@@ -60,6 +60,43 @@ void translate(std::exception_ptr thrown) {  // NOLINT: by value, for pybind11
 }
 
 }  // namespace
+
+std::string type_name(py::handle object) {
+  const auto type = py::type::handle_of(object);
+  const auto module = py::str(type.attr("__module__")).cast<std::string>();
+  const auto name = py::str(type.attr("__qualname__")).cast<std::string>();
+  return module == "builtins" ? name : module + "." + name;
+}
+
+std::string said(py::handle str) {
+  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(str.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes) throw py::error_already_set();
+  return bytes;
+}
+
+void throw_python_error() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace) PyException_SetTraceback(value, trace);
+  const auto exception = py::reinterpret_steal<py::object>(value);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  if (std::exception_ptr original = original_of(exception)) try {  // it came from tutti, and went through
+      std::rethrow_exception(original);
+    } catch (const UsageError&) {  // its line in Python is what helps
+    }
+  const auto text_or = [](const char* otherwise, auto text) -> std::string {
+    try {
+      return said(text());
+    } catch (const py::error_already_set& error) {
+      return otherwise;
+    }
+  };
+  const std::string message = text_or("(its message can't be had)", [&] { return py::str(exception); });
+  const std::string traceback = text_or("", [&] { return py::module_::import("tutti._errors").attr("traceback_of")(exception); });
+  throw PythonError(type_name(exception), message, traceback, keep(exception));
+}
 
 void set_python_error() {
   try {

@@ -64,6 +64,14 @@ WhileWaiting::WhileWaiting(std::function<void()> function)
     : function_(std::move(function)), outer_(std::exchange(while_waiting, &function_)) {}
 WhileWaiting::~WhileWaiting() { while_waiting = outer_; }
 
+std::shared_ptr<PyObject> keep(py::handle object) {
+  return {object.inc_ref().ptr(), [](PyObject* kept) {
+            if (!is_alive()) return;
+            const WithGil gil;
+            Py_DECREF(kept);
+          }};
+}
+
 void set_interpreter_hooks(bool with_signals) {
   interop::Interpreter interpreter;
   interpreter.let_go = [] {

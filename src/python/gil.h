@@ -5,6 +5,9 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <functional>
+#include <memory>
+
 namespace tutti::python {
 
 namespace py = pybind11;
@@ -68,6 +71,9 @@ class WhileWaiting {
   std::function<void()> function_;
   const std::function<void()>* outer_;
 };
+
+/// A counted reference that any thread may drop, with or without the lock.
+std::shared_ptr<PyObject> keep(py::handle object);
 
 void set_interpreter_hooks(bool with_signals);  ///< tutti/interop/embed.h; a program that is not Python's keeps its signals
 

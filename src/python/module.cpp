@@ -1,4 +1,5 @@
 // The extension behind the package tutti: src/python/tutti.
+#include "python/errors.h"
 #include "python/gil.h"
 #include "python/object.h"
 #include "python/py_job.h"

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "python/errors.h"
 #include "python/gil.h"
-#include "python/refs.h"
+#include "python/ref_object.h"
 #include "tutti/function.h"
 
 namespace tutti::python {
@@ -15,23 +16,9 @@ namespace {
 
 py::object types() { return py::module_::import("tutti._types"); }
 
-std::string type_name(py::handle object) {
-  const auto type = py::type::handle_of(object);
-  const auto module = py::str(type.attr("__module__")).cast<std::string>();
-  const auto name = py::str(type.attr("__qualname__")).cast<std::string>();
-  return module == "builtins" ? name : module + "." + name;
-}
-
 bool is_of(py::handle object, const char* type) { return py::isinstance(object, types().attr(type)); }
 
 bool is_numpy(py::handle object) { return std::strncmp(Py_TYPE(object.ptr())->tp_name, "numpy.", 6) == 0; }
-
-/// A str as UTF-8, whatever it holds.
-std::string said(py::handle object) {
-  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(object.ptr(), "utf-8", "backslashreplace"));
-  if (!bytes) throw py::error_already_set();
-  return bytes;
-}
 
 int64_t to_int(py::handle object) {
   int overflow = 0;
@@ -59,14 +46,6 @@ Value to_list(const py::tuple& sequence) {
 }
 
 }  // namespace
-
-std::shared_ptr<PyObject> keep(py::handle object) {
-  return {object.inc_ref().ptr(), [](PyObject* kept) {
-            if (!is_alive()) return;
-            const WithGil gil;
-            Py_DECREF(kept);
-          }};
-}
 
 std::string to_utf8(py::handle str) {
   Py_ssize_t size = 0;
@@ -230,30 +209,6 @@ py::object call_function(const Function& function, const py::args& args) {
     values.clear();
   }
   return to_python(result);
-}
-
-void throw_python_error() {
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
-  if (trace) PyException_SetTraceback(value, trace);
-  const auto exception = py::reinterpret_steal<py::object>(value);
-  Py_XDECREF(type);
-  Py_XDECREF(trace);
-  if (std::exception_ptr original = original_of(exception)) try {  // it came from tutti, and went through
-      std::rethrow_exception(original);
-    } catch (const UsageError&) {  // its line in Python is what helps
-    }
-  const auto text_or = [](const char* otherwise, auto text) -> std::string {
-    try {
-      return said(text());
-    } catch (const py::error_already_set& error) {
-      return otherwise;
-    }
-  };
-  const std::string message = text_or("(its message can't be had)", [&] { return py::str(exception); });
-  const std::string traceback = text_or("", [&] { return py::module_::import("tutti._errors").attr("traceback_of")(exception); });
-  throw PythonError(type_name(exception), message, traceback, keep(exception));
 }
 
 void bind_values(py::module_& module) {

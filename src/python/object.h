@@ -5,15 +5,12 @@
 
 #include <memory>
 
-#include "tutti/error.h"
+#include "tutti/function.h"
 #include "tutti/value.h"
 
 namespace tutti::python {
 
 namespace py = pybind11;
-
-/// A counted reference that any thread may drop, with or without the lock.
-std::shared_ptr<PyObject> keep(py::handle object);
 
 /// None, bool, int, float, str, bytes, Shape, DataType, Device, DRef, Tensor and arrays (numpy's, or with __dlpack__; without a
 /// copy), lists and tuples of these; functions become functions, everything else an opaque object. With the lock.
@@ -35,21 +32,6 @@ Tensor to_tensor(py::handle object, bool must_write = false);
 Tensor to_contiguous_tensor(py::handle object);  ///< row-major, copied only if it isn't
 py::object to_numpy(const py::object& tensor);   ///< an array on the tensor's memory
 
-/// What Python raised in a function that tutti called: it arrives as a failure with the exception's own kind and traceback, and
-/// as the exception itself if Python is the one that called tutti.
-class PythonError : public ModuleError {
- public:
-  PythonError(const std::string& kind, const std::string& message, const std::string& traceback,
-              std::shared_ptr<PyObject> exception)
-      : ModuleError(kind, message, traceback), exception_(std::move(exception)) {}
-  PyObject* exception() const { return exception_.get(); }
-
- private:
-  std::shared_ptr<PyObject> exception_;
-};
-/// The exception that is set, as C++. With the lock.
-[[noreturn]] void throw_python_error();
-
 /// A Python callable as tutti's function.
 Function to_function(std::string name, py::handle callable, Function::Options options = {});
 py::object call_function(const Function& function, const py::args& args);
@@ -63,7 +45,6 @@ struct OpaqueObject {  ///< an object of C++ or of a module, as Python sees it
 
 void bind_values(py::module_& module);
 void bind_tensor(py::module_& module);
-void bind_errors(py::module_& module);
 void bind_refs(py::module_& module);
 void bind_session(py::module_& module);
 void bind_worker(py::module_& module);

@@ -1,4 +1,5 @@
 #include "python/py_job.h"
+#include "python/errors.h"
 
 #include <pybind11/stl.h>
 #include <unistd.h>

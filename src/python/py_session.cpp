@@ -1,4 +1,5 @@
 #include "python/py_session.h"
+#include "python/errors.h"
 
 namespace tutti::python {
 

@@ -10,19 +10,13 @@
 #include <map>
 #include <vector>
 
+#include "python/errors.h"
 #include "python/gil.h"
 #include "python/object.h"
+#include "python/where.h"
 
 namespace tutti::python {
 namespace {
-
-struct RefObject {
-  PyObject ob_base;
-  PyObject* weak_references;
-  vectorcallfunc vectorcall;
-  Ref ref;
-};
-PyTypeObject *ref_type = nullptr, *function_type = nullptr, *module_type = nullptr;
 
 constexpr size_t kFew = 4;
 
@@ -45,15 +39,6 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t flagged, PyOb
   return nullptr;
 }
 
-py::object make(PyTypeObject* type, Ref ref) {
-  auto made = py::reinterpret_steal<py::object>(type->tp_alloc(type, 0));
-  if (!made) throw py::error_already_set();
-  auto* object = reinterpret_cast<RefObject*>(made.ptr());
-  object->vectorcall = &vectorcall;
-  new (&object->ref) Ref(std::move(ref));
-  return made;
-}
-
 void deallocate(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   auto* object = reinterpret_cast<RefObject*>(self);
@@ -67,11 +52,12 @@ void deallocate(PyObject* self) {
 PyObject* new_from_dref(PyTypeObject* type, PyObject* args, PyObject* named) try {
   static const char* names[] = {"dref", "session", nullptr};
   PyObject *dref = nullptr, *session = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(args, named, "O!|O", const_cast<char**>(names), ref_type, &dref, &session)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, named, "O!|O", const_cast<char**>(names), ref_types().ref, &dref, &session))
+    return nullptr;
   const Ref& ref = *as_ref(dref);
   if (session && session != Py_None && about_of(session) != ref.about.get())
     throw UsageError(fmt::format("{}: expected the session of the DRef, got {}", type->tp_name, std::string(py::repr(session))));
-  return make(type, ref).release().ptr();
+  return make_ref_object(type, ref).release().ptr();
 } catch (...) {
   set_python_error();
   return nullptr;
@@ -120,13 +106,6 @@ PyTypeObject* make_type(py::module_& module, const char* name, const char* doc, 
 
 }  // namespace
 
-const Ref* as_ref(py::handle object) {
-  return PyObject_TypeCheck(object.ptr(), ref_type) ? &reinterpret_cast<RefObject*>(object.ptr())->ref : nullptr;
-}
-py::object to_ref(Ref ref) { return make(ref_type, std::move(ref)); }
-py::object to_function_ref(Ref ref) { return make(function_type, std::move(ref)); }
-py::object to_module_ref(Ref ref) { return make(module_type, std::move(ref)); }
-
 Ref call(const Ref& function, Args args) { return {DPackedFunc(function.dref).call(args, here()), function.about}; }
 
 void check_worker(const About& about, int worker) {
@@ -145,6 +124,8 @@ Timeout to_timeout(const std::optional<double>& seconds) {
 void bind_refs(py::module_& module) {
   using namespace py::literals;
   const auto none = py::none();
+  PyTypeObject *&ref_type = ref_types().ref, *&function_type = ref_types().function, *&module_type = ref_types().module;
+  ref_types().call = &vectorcall;
   ref_type = make_type(module, "DRef", "A register that exists on every worker; the last reference frees it, without a message.",
                        nullptr, false, false);
   function_type = make_type(module, "DPackedFunc",

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
+#include "python/errors.h"
 #include "python/object.h"
 #include "python/py_job.h"
 #include "python/py_session.h"
+#include "python/where.h"
 #include "tutti/interop/embed.h"
 
 namespace tutti::python {

@@ -3,7 +3,7 @@
 
 #include "python/gil.h"
 #include "python/object.h"
-#include "python/refs.h"
+#include "python/ref_object.h"
 #include "tutti/dlpack.h"
 #include "tutti/tensor.h"
 

@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "python/gil.h"
-#include "python/refs.h"
+#include "python/where.h"
 
 namespace tutti::python {
 namespace {
