@@ -27,6 +27,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using namespace tutti::topology;
 
 struct BindOptions {

@@ -12,6 +12,7 @@
 #include "run/process.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 std::string ask(const std::string& vendor) {

@@ -21,6 +21,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 struct MapOptions {
   int ranks = 0;

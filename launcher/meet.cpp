@@ -17,6 +17,7 @@
 #include "run/process.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -29,7 +29,7 @@ int main(int argc, char** argv) try {
   tutti::launcher::add_reference(app);
   if (const int wrong = tutti::launcher::parse(app, argc, argv)) return wrong;
   return tutti::launcher::end_output(code);
-} catch (const tutti::SetUpError& error) {
+} catch (const tutti::detail::SetUpError& error) {
   fmt::print(stderr, "tutti: {}\n", error.what());
   return 99;
 } catch (const std::exception& error) {

@@ -25,22 +25,22 @@ struct RegisterOptions {
 namespace detail {
 
 template <class F>
-struct Signature : Signature<decltype(&F::operator())> {};
+struct SignatureOf : SignatureOf<decltype(&F::operator())> {};
 template <class R, class... A>
-struct Signature<R (*)(A...)> {
+struct SignatureOf<R (*)(A...)> {
   using Result = R;
   using Arguments = std::tuple<std::remove_cvref_t<A>...>;
 };
 template <class R, class... A>
-struct Signature<R (*)(A...) noexcept> : Signature<R (*)(A...)> {};
+struct SignatureOf<R (*)(A...) noexcept> : SignatureOf<R (*)(A...)> {};
 template <class C, class R, class... A>
-struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
+struct SignatureOf<R (C::*)(A...)> : SignatureOf<R (*)(A...)> {};
 template <class C, class R, class... A>
-struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
+struct SignatureOf<R (C::*)(A...) const> : SignatureOf<R (*)(A...)> {};
 template <class C, class R, class... A>
-struct Signature<R (C::*)(A...) noexcept> : Signature<R (*)(A...)> {};
+struct SignatureOf<R (C::*)(A...) noexcept> : SignatureOf<R (*)(A...)> {};
 template <class C, class R, class... A>
-struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
+struct SignatureOf<R (C::*)(A...) const noexcept> : SignatureOf<R (*)(A...)> {};
 
 [[noreturn]] TUTTI_API void throw_argument_count(const std::string& function, size_t expected, size_t got);
 [[noreturn]] TUTTI_API void throw_argument_type(const std::string& function, size_t position, const char* expected,
@@ -76,7 +76,7 @@ Function make_function(std::string name, F callable, Function::Options options =
         },
         options);
   } else {
-    using Sig = detail::Signature<std::decay_t<F>>;
+    using Sig = detail::SignatureOf<std::decay_t<F>>;
     using Arguments = typename Sig::Arguments;
     constexpr size_t kCount = std::tuple_size_v<Arguments>;
     auto call = [name, callable = std::move(callable)](Args args) mutable -> Value {

@@ -17,6 +17,7 @@
 #include "tutti/tutti.h"
 
 namespace tutti::bench {
+using namespace detail;
 namespace {
 
 constexpr int64_t kBatchBytes = 64 << 10, kMostInBatch = 100;

@@ -8,6 +8,7 @@
 #include "collective/float16.h"
 
 namespace tutti::bench {
+using namespace detail;
 namespace {
 
 constexpr int64_t kPeriod = 31, kLongPeriod = 251;

@@ -15,6 +15,7 @@
 #include "tutti/tutti.h"
 
 namespace tutti::bench {
+using namespace detail;
 namespace {
 
 /// Takes it on trust that all members come, with equal operands.

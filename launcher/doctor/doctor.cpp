@@ -33,7 +33,7 @@ void show(const Finding& finding) {
 std::string as_json(const Findings& findings) {
   constexpr const char* kLevels[] = {"ok", "warning", "problem"};
   nlohmann::ordered_json document{
-      {"schema", "tutti.doctor/1"}, {"host", tutti::host_name()}, {"findings", nlohmann::ordered_json::array()}};
+      {"schema", "tutti.doctor/1"}, {"host", tutti::detail::host_name()}, {"findings", nlohmann::ordered_json::array()}};
   for (const Finding& finding : findings)
     document["findings"].push_back({{"check", finding.check},
                                     {"level", kLevels[static_cast<size_t>(finding.level)]},

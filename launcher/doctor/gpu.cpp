@@ -22,6 +22,7 @@
 #include "tutti/error.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 constexpr std::chrono::seconds kPatience(15);

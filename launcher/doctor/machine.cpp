@@ -20,6 +20,7 @@
 #include "topology/bind.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;

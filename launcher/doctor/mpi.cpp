@@ -13,6 +13,7 @@
 #include "tutti/error.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 struct Answer {

@@ -32,7 +32,7 @@ int probe() {
   words = words.substr(0, words.find(','));
   words = words.substr(0, words.find_last_not_of(" \n\t", words.find('\n')) + 1);
   const nlohmann::json said{
-      {"rank", rank}, {"ranks", ranks}, {"host", tutti::host_name()}, {"library", words}, {"thread_level", provided}};
+      {"rank", rank}, {"ranks", ranks}, {"host", tutti::detail::host_name()}, {"library", words}, {"thread_level", provided}};
   fmt::print("tutti-probe {}\n", said.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   std::fflush(stdout);
   MPI_Finalize();

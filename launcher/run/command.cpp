@@ -18,6 +18,7 @@
 #include "tutti/error.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 bool is_in_path(const std::string& program) {

@@ -26,6 +26,7 @@
 #include "tutti/error.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 struct Ends {

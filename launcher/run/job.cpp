@@ -35,6 +35,7 @@
 #include "tutti/error.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 using namespace std::chrono_literals;

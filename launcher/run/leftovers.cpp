@@ -13,6 +13,7 @@
 #include "core/env.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 namespace fs = std::filesystem;

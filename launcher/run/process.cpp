@@ -16,6 +16,7 @@
 #include "core/handle.h"
 
 namespace tutti::launcher {
+using namespace detail;
 
 int become(std::vector<std::string> words) {
   std::vector<char*> argv;

@@ -25,7 +25,7 @@ struct RankOptions {
 /// Open MPI's variable before PMIx's before MPICH's before Slurm's: under mpirun inside Slurm, Slurm's is the daemon's.
 int this_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (tutti::env_string(name)) return static_cast<int>(tutti::env_int(name, 0, 0, 1 << 30));
+    if (tutti::detail::env_string(name)) return static_cast<int>(tutti::detail::env_int(name, 0, 0, 1 << 30));
   return 0;
 }
 
@@ -36,7 +36,7 @@ int become_program(const RankOptions& options) {
   if (!options.colon.empty()) std::replace(words.begin(), words.end(), options.colon, std::string(":"));
   if (this_rank() == options.gdb) {
     std::vector<std::string> gdb{"gdb", "-quiet", "-ex", "handle SIGUSR1 SIGUSR2 nostop noprint pass"};
-    if (const auto terminal = tutti::env_string("TUTTI_TTY")) {
+    if (const auto terminal = tutti::detail::env_string("TUTTI_TTY")) {
       if (const std::string why = tutti::launcher::take_terminal(*terminal); !why.empty()) {
         fmt::print(stderr,
                    "tutti: rank {} can't use the terminal {} ({}); it must run on the host, and in the login, of tutti run. With "

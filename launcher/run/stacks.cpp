@@ -22,6 +22,7 @@
 #include "run/leftovers.h"
 
 namespace tutti::launcher {
+using namespace detail;
 namespace {
 
 struct Call {

@@ -3,7 +3,7 @@
 #include "agreement/board_view.h"
 #include "agreement/remote_verdict.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 void agree_across_nodes(Board& board, const WaitPolicy& policy, OwnArrivals& own, Arrival& mine, std::vector<Arrival>& arrivals) {
   const SharedRecord record = board.verdict(own.worker());
@@ -27,17 +27,16 @@ void agree_across_nodes(Board& board, const WaitPolicy& policy, OwnArrivals& own
   BoardView view(board, mine.id);
   for (Arrival& arrival : arrivals) {
     if (arrival.worker == own.worker()) {
-      arrival.src = mine.src;
-      arrival.dst = mine.dst;
+      arrival.attached.words = mine.attached.words;
       arrival.step = mine.step;
     } else if (board.has(arrival.worker)) {
       ArrivalLine::Seen seen{};
       const int line = view.line_of(arrival.worker, seen);
       arrival.step = seen.step;
-      get_operands(board, arrival.worker, line, arrival);
+      arrival.attached.words = attached_words(board, arrival.worker, line);
       own.agrees(arrival.worker, seen.taken);
     }
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

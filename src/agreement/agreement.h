@@ -9,7 +9,7 @@
 #include "agreement/arrival.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Given by the control plane to a worker's collectives.
 class Agreement {
@@ -44,4 +44,4 @@ class ConsequenceError : public RemoteError {
   Origin origin;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

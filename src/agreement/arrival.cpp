@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti {
+namespace tutti::detail {
 
 void encode(Writer& out, const Arrival& a) {
   out.put(a.worker);
@@ -61,4 +61,4 @@ std::string describe(const CollectiveId& id, const Signature& s) {
   return text + fmt::format(" ({}{} x {})", reduces ? to_string(s.reduce) + " " : "", to_string(s.dtype), s.count);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

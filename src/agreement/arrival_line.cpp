@@ -1,6 +1,6 @@
 #include "agreement/arrival_line.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr uint64_t kInRecord =
@@ -53,4 +53,4 @@ Arrival ArrivalLine::arrival(const Seen& seen, int worker) {
   return a;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 
 #include "agreement/arrival.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// An arrival of a worker in one cache line, which its peers on the node poll: enough to see that all have arrived with the same
 /// signature. One writer; zeroed memory is a worker that has not arrived anywhere. A worker has two that it writes in turns: who
@@ -39,4 +39,4 @@ class alignas(64) ArrivalLine {
 };
 static_assert(sizeof(ArrivalLine) == 64);
 
-}  // namespace tutti
+}  // namespace tutti::detail

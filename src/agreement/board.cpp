@@ -7,7 +7,7 @@
 
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr size_t kFailuresBytes = 4096;
@@ -20,12 +20,13 @@ Board::Offsets Board::offsets(int num_workers, size_t n) {
   Offsets o{};
   // an arrival: fixed part, members, counts, and room for collectives that were left
   o.arrival_bytes = 4096 + static_cast<size_t>(num_workers) * 20;
-  o.verdict_bytes = 4096 + static_cast<size_t>(num_workers) * 64;  // the members' counts, or why it failed
+  o.verdict_bytes =
+      4096 + static_cast<size_t>(num_workers) * 8 * (1 + kMostSplitCounts);  // the members' counts, or why it failed
   size_t at = align(sizeof(BoardHeader));
   const auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };
   o.members = take(n * sizeof(BoardMember));
   o.lines = take(n * kLines * sizeof(ArrivalLine));
-  o.eager = take(n * kLines * kEagerBytes);
+  o.attached = take(n * kLines * kAttachedBytes);
   o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
   o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
   o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
@@ -43,8 +44,8 @@ Board::Board(std::byte* memory, int num_workers, std::vector<int32_t> workers)
   for (size_t i = 0; i < workers_.size(); ++i) local_index_[static_cast<size_t>(workers_[i])] = static_cast<int32_t>(i);
 }
 
-std::byte* Board::eager(int worker, int line) {
-  return memory_ + offsets_.eager + (index_of(worker) * kLines + static_cast<size_t>(line)) * kEagerBytes;
+std::byte* Board::attached_bytes(int worker, int line) {
+  return memory_ + offsets_.attached + (index_of(worker) * kLines + static_cast<size_t>(line)) * kAttachedBytes;
 }
 SharedRecord Board::arrival(int worker) {
   return {memory_ + offsets_.arrivals + index_of(worker) * align(SharedRecord::footprint(offsets_.arrival_bytes)),
@@ -79,4 +80,4 @@ void Board::check_not_abandoned() {
   throw TransportError(fmt::format("the session is over: {}", header().why));
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

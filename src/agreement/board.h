@@ -12,7 +12,7 @@
 #include "core/doorbell.h"
 #include "core/shared_record.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 struct BoardHeader {
   std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
@@ -27,7 +27,7 @@ struct BoardMember {
   alignas(64) std::atomic<uint64_t> failed_seq;  // the last command that has failed here: it joins no more of its collectives
   alignas(64) std::atomic<uint64_t> step;        // hand-overs made in node-local collectives
   std::atomic<uint64_t> taken;                   // agreements whose arrivals this worker has read
-  alignas(64) std::atomic<uint64_t> operands[2][6];  // of the arrival in each line: packed in own_arrivals.cpp
+  alignas(64) std::atomic<uint64_t> attached[2][6];  // Attachment::words of the arrival in each line
   alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
 };
 
@@ -49,7 +49,7 @@ class Board {
   ArrivalLine& line(int worker, int number) {
     return reinterpret_cast<ArrivalLine*>(memory_ + offsets_.lines)[index_of(worker) * kLines + static_cast<size_t>(number)];
   }
-  std::byte* eager(int worker, int line);  ///< kEagerBytes that travel with the arrival in that line
+  std::byte* attached_bytes(int worker, int line);  ///< kAttachedBytes that travel with the arrival in that line
   SharedRecord arrival(
       int worker);  ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
@@ -69,7 +69,7 @@ class Board {
 
  private:
   struct Offsets {
-    size_t members, lines, eager, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
+    size_t members, lines, attached, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
   };
   static Offsets offsets(int num_workers, size_t workers_here);
 
@@ -78,4 +78,4 @@ class Board {
   std::vector<int32_t> workers_, local_index_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 
 #include "agreement/failures.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 std::optional<Arrival> BoardView::arrival(int worker) {
   const SharedRecord record = board_.arrival(worker);
@@ -68,4 +68,4 @@ std::optional<Origin> BoardView::failure_at(int worker, uint64_t seq) {
   return Failures::at(board_.failures(worker), seq, [this] { return board_.abandoned(); });
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include "agreement/board.h"
 #include "agreement/rule.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What a board says of the node's workers: the latest arrival, or the one before it if that is the one asked for. Who
 /// has arrived by a line has no other members than itself, until it has waited so long that it wrote its record.
@@ -25,4 +25,4 @@ class BoardView final : public MemberView {
   std::optional<CollectiveId> wanted_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -1,6 +1,6 @@
 #include "agreement/collective_id.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 CommKey members_key(CommKind kind, std::span<const int> workers, uint64_t what_else) {
   uint64_t hash = 0xcbf29ce484222325 ^ what_else * 0x9e3779b97f4a7c15;  // FNV-1a, mixed at the end
@@ -24,4 +24,4 @@ CollectiveId decode_collective_id(Reader& in) {
   return id;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

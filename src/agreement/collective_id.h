@@ -6,7 +6,7 @@
 
 #include "core/wire.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Names a communicator on all its members: a kind in the top byte, then what tells it apart.
 using CommKey = uint64_t;
@@ -39,4 +39,4 @@ struct CollectiveId {
 void encode(Writer& out, const CollectiveId& id);
 CollectiveId decode_collective_id(Reader& in);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 #include "agreement/deadlock.h"
 #include "agreement/signature.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What a worker's agreement asks of the control plane.
 class ControlPlane {
@@ -24,4 +24,4 @@ class ControlPlane {
   virtual void abandon(std::string_view why) = 0;  ///< the session
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-namespace tutti {
+namespace tutti::detail {
 
 std::vector<int32_t> missing_in(const MemberState& s, std::span<const MemberState> states) {
   std::vector<int32_t> missing;
@@ -55,4 +55,4 @@ std::optional<Deadlock> find_deadlock(std::span<const MemberState> states, const
   return found;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

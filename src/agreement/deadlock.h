@@ -9,7 +9,7 @@
 
 #include "agreement/collective_id.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What a worker does at a moment, as far as collectives go.
 struct MemberState {
@@ -39,4 +39,4 @@ struct Deadlock {
 /// is certain. What two looks in a row find alike is true: an id comes once, so all have waited from the first to the second.
 std::optional<Deadlock> find_deadlock(std::span<const MemberState> states, const std::function<bool(const MemberState&)>& waits);
 
-}  // namespace tutti
+}  // namespace tutti::detail

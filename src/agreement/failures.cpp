@@ -4,7 +4,7 @@
 
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 void Failures::add(Origin origin) {
   if (std::find(active_.begin(), active_.end(), origin) == active_.end()) active_.push_back(origin);
@@ -46,4 +46,4 @@ std::optional<Origin> Failures::at(const SharedRecord& record, uint64_t seq, con
   return std::nullopt;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

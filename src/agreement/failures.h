@@ -8,7 +8,7 @@
 #include "agreement/origin.h"
 #include "core/shared_record.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What a worker has failed with and not been acknowledged for, and, for its peers, at which commands it failed or
 /// skipped and why (the last intervals, in shared memory).
@@ -43,4 +43,4 @@ class Failures {
   bool is_open_ = false;  // the last interval goes on
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

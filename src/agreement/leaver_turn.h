@@ -2,7 +2,7 @@
 
 #include "agreement/board.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Workers leave a collective without success one at a time. While one decides to give up a deadlock, nobody else leaves, so what
 /// it has seen stays true.
@@ -27,4 +27,4 @@ class LeaverTurn {
   bool is_mine_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include "agreement/board_view.h"
 #include "agreement/leaver_turn.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -32,14 +32,14 @@ void NodeProtocol::agree(Arrival& mine, bool line_is_enough, std::vector<Arrival
   }
   // a member that agreed stays as it arrived until all have taken note
   BoardView view(board_, mine.id);
-  const bool is_eager = mine.is_eager && (by_lines || !root_lists_parts(mine, view));
+  const bool has_bytes = mine.attached.has_bytes && (by_lines || !root_lists_parts(mine, view));
   arrivals.resize(mine.members.size());
   for (size_t r = 0; r < arrivals.size(); ++r) {
     const int32_t w = mine.members[r];
     Arrival& arrival = arrivals[r];
     if (w == own_.worker()) {
       arrival = mine;
-      arrival.is_eager = is_eager;
+      arrival.attached.has_bytes = has_bytes;
       continue;
     }
     ArrivalLine::Seen seen{};
@@ -54,9 +54,9 @@ void NodeProtocol::agree(Arrival& mine, bool line_is_enough, std::vector<Arrival
       if (!recorded) board_.check_not_abandoned();
       arrival = std::move(recorded).value();
     }
-    arrival.is_eager = is_eager;
-    if (is_eager) arrival.eager = {board_.eager(w, line), kEagerBytes};
-    else get_operands(board_, w, line, arrival);
+    arrival.attached.has_bytes = has_bytes;
+    if (has_bytes) arrival.attached.bytes = {board_.attached_bytes(w, line), kAttachedBytes};
+    else arrival.attached.words = attached_words(board_, w, line);
     own_.agrees(w, arrival.taken);
   }
 }
@@ -141,4 +141,4 @@ std::optional<Deadlock> NodeProtocol::deadlock() {
   return found;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 #include "agreement/deadlock.h"
 #include "agreement/own_arrivals.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Members on one node read each other's arrivals and come to the same verdict each. tests/model/agreement.pml is its model.
 class NodeProtocol {
@@ -29,4 +29,4 @@ class NodeProtocol {
   OwnArrivals& own_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

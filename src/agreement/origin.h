@@ -5,7 +5,7 @@
 
 #include "core/wire.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A failure is named by where it began.
 struct Origin {
@@ -25,4 +25,4 @@ inline Origin decode_origin(Reader& in) {
   return origin;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

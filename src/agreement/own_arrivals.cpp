@@ -6,36 +6,16 @@
 
 #include "agreement/agreement.h"
 
-namespace tutti {
-namespace {
+namespace tutti::detail {
 
-constexpr size_t kMostFailures = 60;  // of collectives in one command: an arrival lists them and has a fixed size
-
-void put_operands(std::atomic<uint64_t>* words, const Arrival& arrival) {
-  for (const Operand& o : {arrival.src, arrival.dst}) {
-    (words++)->store(static_cast<uint64_t>(o.where) | static_cast<uint64_t>(static_cast<uint32_t>(o.fd)) << 2 | o.extent << 34,
-                     std::memory_order_relaxed);
-    (words++)->store(o.offset, std::memory_order_relaxed);
-    (words++)->store(o.size_bytes, std::memory_order_relaxed);
-  }
-}
-
-}  // namespace
-
-void get_operands(Board& board, int worker, int line, Arrival& arrival) {
-  const std::atomic<uint64_t>* words = board.member(worker).operands[line];
-  for (Operand* o : {&arrival.src, &arrival.dst}) {
-    const uint64_t what = (words++)->load(std::memory_order_relaxed);
-    o->where = static_cast<Operand::Where>(what & 3);
-    o->fd = static_cast<int32_t>(what >> 2);
-    o->extent = what >> 34;
-    o->offset = (words++)->load(std::memory_order_relaxed);
-    o->size_bytes = (words++)->load(std::memory_order_relaxed);
-  }
+std::array<uint64_t, 6> attached_words(Board& board, int worker, int line) {
+  std::array<uint64_t, 6> words;
+  for (size_t i = 0; i < words.size(); ++i) words[i] = board.member(worker).attached[line][i].load(std::memory_order_relaxed);
+  return words;
 }
 
 void OwnArrivals::check_may_join() const {
-  if (left_.size() >= kMostFailures)
+  if (left_.size() >= kMostLeft)
     throw UsageError(fmt::format("{} collectives have failed in this command; let the error out of the function", left_.size()));
 }
 
@@ -59,9 +39,12 @@ void OwnArrivals::join(Arrival& arrival, Readers readers) {
   arrival.step = slot.step.load(std::memory_order_relaxed);
   arrival.taken = slot.taken.load(std::memory_order_relaxed);
   arrival.left = left_;
-  if (!arrival.is_eager || has_parts(arrival.signature.op)) put_operands(slot.operands[line_], arrival);
-  if (arrival.is_eager && !arrival.eager.empty())
-    std::memcpy(board_.eager(worker_, line_), arrival.eager.data(), arrival.eager.size());
+  const Attachment& attached = arrival.attached;
+  if (!attached.has_bytes || has_parts(arrival.signature.op))
+    for (size_t i = 0; i < attached.words.size(); ++i)
+      slot.attached[line_][i].store(attached.words[i], std::memory_order_relaxed);
+  if (attached.has_bytes && !attached.bytes.empty())
+    std::memcpy(board_.attached_bytes(worker_, line_), attached.bytes.data(), attached.bytes.size());
   if (readers != Readers::kLine) {
     await_takers(1 - line_);  // there is one record
     write_record(arrival);
@@ -84,7 +67,7 @@ void OwnArrivals::tell_members(const Arrival& mine) {
 }
 
 void OwnArrivals::decline(const CollectiveId& id) {
-  if (left_.size() >= kMostFailures) return;  // our leaving the command will tell
+  if (left_.size() >= kMostLeft) return;  // our leaving the command will tell
   left_.emplace_back(id, Origin{worker_, id.seq});
   Arrival arrival{.id = id};
   join(arrival, Readers::kLeader);
@@ -116,4 +99,4 @@ void OwnArrivals::take_quietly() {
 
 void OwnArrivals::over() { board_.member(worker_).ended.store(arrived_, std::memory_order_release); }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 #include "agreement/control_plane.h"
 #include "agreement/rule.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What a worker writes of itself on its node's board: it joins collectives, leaves and declines them, and takes note of others.
 class OwnArrivals {
@@ -50,7 +50,7 @@ class OwnArrivals {
   std::vector<uint64_t> seen_taken_;                             // by worker: what its arrivals have said of its count
 };
 
-/// Where the arrival in that line of a member has its operands.
-void get_operands(Board& board, int worker, int line, Arrival& arrival);
+/// The words of the arrival in that line of a member.
+std::array<uint64_t, 6> attached_words(Board& board, int worker, int line);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace tutti {
+namespace tutti::detail {
 
 void encode(Writer& out, const RemoteVerdict& v) {
   encode(out, v.id);
@@ -23,4 +23,4 @@ RemoteVerdict decode_remote_verdict(Reader& in) {
   return v;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 
 #include "agreement/rule.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The verdict on a collective whose members are on several nodes, as the leaders hand it down.
 struct RemoteVerdict {
@@ -17,4 +17,4 @@ struct RemoteVerdict {
 void encode(Writer& out, const RemoteVerdict& verdict);
 RemoteVerdict decode_remote_verdict(Reader& in);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 /// Equal, but for the counts of parts, which are held against lists.
@@ -138,4 +138,4 @@ Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_com
   return verdict;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 
 #include "agreement/arrival.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A failed agreement. With an origin: a consequence of a failure that is reported on its own; without: a new failure.
 struct Disagreement {
@@ -33,4 +33,4 @@ class MemberView {
 /// All members come to the same verdict: who has agreed stays as it arrived until all have taken note, who has left shows that.
 Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals);
 
-}  // namespace tutti
+}  // namespace tutti::detail

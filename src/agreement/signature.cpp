@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti {
+namespace tutti::detail {
 
 const char* to_string(CollectiveOp op) {
   constexpr const char* kNames[] = {
@@ -20,4 +20,4 @@ std::string describe(const Signature& s) {
   return text;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

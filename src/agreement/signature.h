@@ -5,7 +5,7 @@
 
 #include "tutti/worker.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 enum class CollectiveOp : uint8_t {
   kAllreduce,
@@ -37,4 +37,4 @@ struct Signature {
 
 std::string describe(const Signature& signature);  ///< "allreduce sum of 1000 float32"
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -12,7 +12,7 @@
 #include "agreement/across_nodes.h"
 #include "core/env.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -54,7 +54,7 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   }
   plane_.agreed();  // before others may go on: they must not see us wait
   hears_of_all_ = on_node && mine.hears_of_all;
-  takes_at_end_ = arrivals_.front().is_eager;  // as all are
+  takes_at_end_ = arrivals_.front().attached.has_bytes;  // as all are
   if (takes_at_end_) return arrivals_;
   if (hears_of_all_) own_.take_quietly();
   else own_.take();
@@ -90,4 +90,4 @@ void WorkerAgreement::broken(std::string_view what, std::string_view why) {
   std::abort();  // not reached
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

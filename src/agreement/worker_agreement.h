@@ -10,7 +10,7 @@
 #include "agreement/node_protocol.h"
 #include "agreement/own_arrivals.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A worker's side of the agreement: on its node by the board, across nodes by the leaders' verdict.
 class WorkerAgreement final : public Agreement {
@@ -43,4 +43,4 @@ class WorkerAgreement final : public Agreement {
   bool takes_at_end_ = false;            // the arrivals' data is read until ends()
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

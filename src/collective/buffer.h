@@ -5,7 +5,7 @@
 
 #include "tutti/tensor.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Row-major memory, as a back end sees it.
 struct Buffer {
@@ -21,4 +21,4 @@ inline void copy(char* to, const char* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -9,7 +9,7 @@
 #include "collective/node/node_communicator.h"
 #include "collective/two_level/two_level_communicator.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr auto make_mpi = [](const Making& m) -> std::unique_ptr<Communicator> {
@@ -56,4 +56,4 @@ const Ccl& find_ccl(std::string_view name, const DataPlane& plane, const std::ve
   throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", name, fmt::join(names, ", ")));
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -10,7 +10,7 @@
 #include "collective/communicator.h"
 #include "collective/data_plane.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What a communicator is made for, and with.
 struct Making {
@@ -37,4 +37,4 @@ const Ccl& find_ccl(std::string_view name, const DataPlane& plane, const std::ve
 void add_ccl(const Ccl& row);
 std::string_view compiled_ccl();  ///< "mpi": the name that init_ccl takes in every kind of session
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -14,7 +14,7 @@
 #include "core/env.h"
 #include "device/streams.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 bool is_on_device(const Tensor& tensor) { return tensor.device().type != dl::kCPU; }
@@ -64,9 +64,7 @@ Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const 
   mine_.counts = counts;
   mine_.members.assign(comm.workers.begin(), comm.workers.end());
   mine_.left.clear();
-  mine_.src = mine_.dst = {};
-  mine_.is_eager = false;
-  mine_.eager = {};
+  mine_.attached = {};
   mine_.hears_of_all = hears_of_all(signature);
   return mine_;
 }
@@ -77,12 +75,11 @@ void Collectives::offer(const Ccl& ccl, const Members& comm, Arrival& mine, cons
   const bool on_node = ccl.name == "local";
   if (!on_node && host_ccl_ != "auto") return;
   if (on_node && o.counts.empty() && is_eager(o.op, mine.signature, comm.workers.size())) {
-    mine.is_eager = true;
-    if (src.data) mine.eager = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
+    mine.attached.has_bytes = true;
+    if (src.data) mine.attached.bytes = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
     if (!has_parts(o.op)) return;  // else the root may turn out to list parts
   }
-  mine.src = operand_of(src, *plane_.node);
-  mine.dst = operand_of(dst, *plane_.node);
+  mine.attached.words = pack(operand_of(src, *plane_.node), operand_of(dst, *plane_.node));
 }
 
 void Collectives::run(const Members& comm, Request request) {
@@ -202,7 +199,7 @@ void Collectives::drop_parts(Which which) {
 
 /// What this worker has not told yet, of parts whose members are all in `comm`: few, as a verdict carries those of all members.
 std::vector<CommKey> Collectives::unneeded_parts(const Members& comm) const {
-  constexpr size_t kMost = 3;  // one part comes with each split
+  constexpr size_t kMost = kMostSplitCounts - 2;  // one part comes with each split
   std::vector<CommKey> keys;
   if (parts_.empty()) return keys;
   const std::set<int> all(comm.workers.begin(), comm.workers.end());
@@ -306,4 +303,4 @@ void Collectives::end_command() {
   drop_parts([](const auto&) { return true; });
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

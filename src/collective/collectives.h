@@ -10,7 +10,7 @@
 
 #include "collective/ccl.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The collectives of one worker: checks operands, agrees, lets the back end start, keeps poison right. Host memory goes by the
 /// host's back end; memory of the worker's device, once init_ccl has given it one, by that device's.
@@ -18,6 +18,8 @@ namespace tutti {
 class Collectives {
  public:
   Collectives(DataPlane plane, Agreement& agreement) : plane_(plane), agreement_(agreement) {}
+
+  const DataPlane& data_plane() const { return plane_; }
 
   struct Members {
     CommKey key = 0;
@@ -98,4 +100,4 @@ class Collectives {
   std::map<CommKey, Part> parts_;  // split off in this command
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -4,7 +4,7 @@
 #include "collective/collectives.h"
 #include "collective/reduce.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 [[noreturn]] void refuse(CollectiveOp op, const std::string& why) { throw UsageError(fmt::format("{}: {}", to_string(op), why)); }
@@ -169,4 +169,4 @@ Signature Collectives::check(const Members& comm, Request& o) const {
   return s;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -9,7 +9,7 @@
 #include "device/device_api.h"
 #include "tutti/worker.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What the members of a collective have agreed on, as one of them sees it: operands are checked and fit together. src and dst
 /// are disjoint; of allreduce and broadcast they may be the same, of allgather src may be its part of dst.
@@ -39,4 +39,4 @@ class Communicator {
   virtual void abort() noexcept {}
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

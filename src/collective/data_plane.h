@@ -8,7 +8,7 @@
 
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 class PeerMemory;
 
@@ -33,4 +33,4 @@ struct DataPlane {
   void* mpi_parent = nullptr;                     ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace tutti {
+namespace tutti::detail {
 
 struct Half {
   uint16_t bits;
@@ -44,4 +44,4 @@ inline Half narrow_half(float v) {
   return {static_cast<uint16_t>(sign | ((rounded - 0x38000000) >> 13))};
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include "collective/communicator.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A communicator of host memory: each operation is complete when its function returns.
 class HostCommunicator : public Communicator {
@@ -37,4 +37,4 @@ class HostCommunicator : public Communicator {
   virtual void recv(Buffer dst, const std::vector<Arrival>& pair) = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace tutti {
+namespace tutti::detail {
 
 enum class Extreme { kMin, kMax };
 
@@ -41,4 +41,4 @@ template <Extreme extreme, class V>
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

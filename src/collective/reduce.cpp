@@ -13,7 +13,7 @@
 #include "collective/reduce_vectors.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr int64_t kBlock = 512;
@@ -189,6 +189,10 @@ void narrow_all(DType dtype, const float* wide, void* halves, int64_t count) {
     if (dtype == kFloat16) set_element(halves, i, narrow_half(wide[i]));
     else set_element(halves, i, narrow_bfloat(wide[i]));
 }
+
+}  // namespace tutti::detail
+
+namespace tutti {
 
 ReduceOp parse_reduce_op(std::string_view name) {
   for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg})

@@ -6,7 +6,7 @@
 #include "tutti/dtype.h"
 #include "tutti/worker.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Whether the elements can be reduced so: all but fp8 and sub-byte types; bool by min and max, complex by sum, prod, avg.
 bool can_reduce(DType dtype, ReduceOp op);
@@ -24,4 +24,4 @@ void narrow_all(DType dtype, const float* wide, void* halves, int64_t count);
 /// Divides by n, as avg does at its end (integers truncate).
 void divide(DType dtype, void* data, int64_t count, int n);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -18,7 +18,7 @@
 #endif
 #define TUTTI_INLINE [[gnu::always_inline]] inline
 
-namespace tutti {
+namespace tutti::detail {
 
 constexpr int64_t kBlockBytes = 2048, kGroupBytes = 64;
 
@@ -49,4 +49,4 @@ std::array<T, 2> pair(std::span<T const> of) {
 /// float16 and bfloat16, the first `end` bytes: false where there are no vectors for them.
 bool reduce_halves(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t end);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 #include <cpuid.h>
 #endif
 
-namespace tutti {
+namespace tutti::detail {
 
 #if defined(__x86_64__)
 
@@ -130,4 +130,4 @@ bool reduce_halves(ReduceOp, DType, Sources, Dsts, int64_t) { return false; }
 
 #endif
 
-}  // namespace tutti
+}  // namespace tutti::detail

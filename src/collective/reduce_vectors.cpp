@@ -7,7 +7,7 @@
 #include "collective/min_max.h"
 #include "collective/reduce_blocks.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 struct Sum {
@@ -126,4 +126,4 @@ int64_t reduce_vectors(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int
   return is_done ? end / dtype.size_bytes() : 0;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,6 +8,7 @@
 #include "control/worker/comm_handle.h"
 
 namespace tutti::interop {
+using namespace detail;
 
 Session session_from(MPI_Comm comm, SessionOptions options, Where where) {
   struct Made : Session {

@@ -9,7 +9,7 @@
 #include "core/env.h"
 #include "core/exit_codes.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 /// MPI goes while the job is there: what is live ends first, for nothing can after. MPI_Finalize wants no other thread inside MPI
@@ -56,4 +56,4 @@ void Job::abort(const std::string& why) {
   abort_job(kExitUncaught);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -12,7 +12,6 @@
 #include "control/channel/node/process_workers.h"
 #include "control/channel/thread/thread_workers.h"
 #include "control/job.h"
-#include "control/worker/builtins.h"
 #include "control/worker/fault.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
@@ -25,6 +24,7 @@
 #include "tutti/interop/embed.h"
 
 namespace tutti {
+using namespace detail;
 namespace {
 
 void check_shape(int num_workers, int num_groups, const char* what) {
@@ -61,11 +61,10 @@ void refuse_on_worker(const char* what) {
                     worker->id(), worker->seq()));
 }
 
-std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
-  register_builtins();
+std::shared_ptr<Controller> make(const std::string& kind, SessionOptions options, std::function<void()> closed = {}) {
   read_settings();
   check_faults();  // what is wrong there is the caller's error, not a worker's
-  return std::make_shared<detail::Controller>(
+  return std::make_shared<Controller>(
              kind,
              [&](Exchange& exchange) {
                return start_workers(kind, options.num_workers, options.num_groups, exchange, options.start_timeout);
@@ -76,7 +75,7 @@ std::shared_ptr<detail::Controller> make(const std::string& kind, SessionOptions
 
 }  // namespace
 
-std::shared_ptr<detail::Controller> make_job_session(SessionOptions options, const char* what, Where where,
+std::shared_ptr<Controller> detail::make_job_session(SessionOptions options, const char* what, Where where,
                                                      std::function<void()> closed) {
   refuse_on_worker(what);
   Job& job = Job::here();
@@ -140,8 +139,8 @@ int run_controller(int argc, char** argv, const std::function<int(int, char**)>&
 
 }  // namespace
 
-std::unique_ptr<Workers> start_workers(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
-                                       std::chrono::milliseconds start_timeout) {
+std::unique_ptr<Workers> detail::start_workers(std::string_view name, int num_workers, int num_groups, Exchange& exchange,
+                                               std::chrono::milliseconds start_timeout) {
   if (name == "mpi" && Job::here().mpi) return Job::here().mpi->start_session(num_workers, num_groups, exchange, start_timeout);
   const Layout layout = Layout::one_node(num_workers, num_groups);
   // a job of one rank without MPI is a thread

@@ -5,6 +5,7 @@
 #include "control/controller/controller.h"
 
 namespace tutti {
+using namespace detail;
 
 int64_t DRef::reg_id() const {
   if (!state_) throw UsageError("reg_id: the DRef is empty");

@@ -21,7 +21,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace tutti {
+namespace tutti::detail {
 
 Arena& Arena::here() {
   static Arena* arena = [] {
@@ -221,4 +221,4 @@ void Arena::give_back(Extent& extent, std::byte* block, size_t order) {
   free_[order].insert(block);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -11,7 +11,7 @@
 
 #include "core/shared_memory.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The process's host memory that the other processes of its node can map: blocks of memfd extents, by halves (buddies) of powers
 /// of two. Extents stay for the life of the process, so a peer's mapping never loses its ground; what is free beyond kMostCached
@@ -68,4 +68,4 @@ class Arena {
   std::array<std::set<std::byte*>, kOrders> free_;  // lowest first: extents fill from their beginning
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

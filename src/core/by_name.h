@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Calls a function of `library` (of dlopen) that returns a status, mostly 0 for success; -1: there is none of this name.
 template <class... A>
@@ -12,4 +12,4 @@ int call_by_name(void* library, const char* name, A... arguments) {
   return function ? function(arguments...) : -1;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A symbol's name as it is written in C++; one that is none of C++ as it is, null as "".
 inline std::string demangled(const char* symbol) {
@@ -16,4 +16,4 @@ inline std::string demangled(const char* symbol) {
   return status == 0 && text ? text.get() : symbol;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

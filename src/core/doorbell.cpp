@@ -10,7 +10,7 @@
 #include <ctime>
 #include <thread>
 
-namespace tutti {
+namespace tutti::detail {
 
 void Doorbell::wake() {
   value.fetch_add(1, std::memory_order_release);
@@ -56,4 +56,4 @@ void pause_cpu() {
 
 void yield_cpu() { ::sched_yield(); }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace tutti {
+namespace tutti::detail {
 
 using Clock = std::chrono::steady_clock;
 
@@ -82,4 +82,4 @@ bool wait_until(
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

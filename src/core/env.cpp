@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 
-namespace tutti {
+namespace tutti::detail {
 
 std::optional<std::string> env_string(const char* name) {
   const char* text = std::getenv(name);
@@ -31,4 +31,4 @@ const std::string& host_name() {
   return *name;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

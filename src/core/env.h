@@ -6,7 +6,7 @@
 
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What the program was started with does not fit: it ends with exit code 99.
 class SetUpError : public UsageError {
@@ -19,4 +19,4 @@ std::optional<std::string> env_string(const char* name);  ///< nothing when unse
 int64_t env_int(const char* name, int64_t fallback, int64_t least, int64_t most);
 const std::string& host_name();
 
-}  // namespace tutti
+}  // namespace tutti::detail

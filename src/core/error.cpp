@@ -9,6 +9,7 @@
 #include "core/printable.h"
 
 namespace tutti {
+using namespace detail;
 namespace {
 
 /// "worker 2", "workers 0-3", "workers 0-2, 5"

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <thread>
 
-namespace tutti {
+namespace tutti::detail {
 
 void end_process(int code) {
   try {
@@ -21,4 +21,4 @@ void end_process(int code) {
   _exit(code);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

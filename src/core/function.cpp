@@ -11,11 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/builtins.h"
 #include "core/function_name.h"
 #include "core/printable.h"
 #include "tutti/version.h"
 
 namespace tutti {
+using namespace detail;
 
 std::string_view version() { return TUTTI_VERSION; }
 
@@ -67,6 +69,7 @@ size_t edits(std::string_view a, std::string_view b) {
 }
 
 Registry& registry() {  // leaked: functions may be used until the very end of the process
+  register_builtins();
   static Registry* instance = [] {
     static Registry* made = new Registry;
     // a fork while another thread looks up a function: the child may do so, too

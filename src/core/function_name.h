@@ -8,7 +8,7 @@
 
 #include "tutti/value.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A name's first 31 characters in words, as a flight recorder keeps them.
 struct ShortName {
@@ -17,10 +17,8 @@ struct ShortName {
   explicit ShortName(std::string_view name) { std::memcpy(words.data(), name.data(), std::min(name.size(), sizeof words - 1)); }
 };
 
-namespace detail {
 struct FunctionName {
   static const ShortName& of(const Function& function);  ///< made once
 };
-}  // namespace detail
 
-}  // namespace tutti
+}  // namespace tutti::detail

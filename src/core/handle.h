@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// One owner per C handle. Traits: Raw, null(), free(Raw) noexcept; where a handle must be another one to be ours, own(Raw)
 /// noexcept.
@@ -66,4 +66,4 @@ struct MappingTraits {
 };
 using Mapping = UniqueHandle<MappingTraits>;
 
-}  // namespace tutti
+}  // namespace tutti::detail

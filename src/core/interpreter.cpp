@@ -10,16 +10,12 @@
 #include "tutti/error.h"
 #include "tutti/interop/embed.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 std::atomic<const interop::Interpreter*> the_interpreter{nullptr};  // one that workers start comes while the controller may wait
 
 }  // namespace
-
-void interop::set_interpreter(const Interpreter& interpreter) {
-  the_interpreter.store(new Interpreter(interpreter));
-}  // for good
 
 WithoutInterpreter::WithoutInterpreter() : take_(nullptr) {
   const auto* interpreter = the_interpreter.load(std::memory_order_acquire);
@@ -61,4 +57,10 @@ void check_interrupted() {
   if (const auto* interpreter = the_interpreter.load(); interpreter && interpreter->interrupted) interpreter->interrupted();
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail
+
+namespace tutti::interop {
+
+void set_interpreter(const Interpreter& interpreter) { detail::the_interpreter.store(new Interpreter(interpreter)); }  // for good
+
+}  // namespace tutti::interop

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A wait of the controller's thread, as long as this lives: an interpreter that embeds tutti lets go of its lock
 /// (tutti/interop/embed.h).
@@ -28,4 +28,4 @@ StackSignal stack_signal();
 
 void check_interrupted();  ///< throws what the interpreter throws: its user wants to have it back
 
-}  // namespace tutti
+}  // namespace tutti::detail

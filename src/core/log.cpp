@@ -7,7 +7,7 @@
 #include "core/env.h"
 #include "core/settings.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr std::string_view kLevelNames[] = {"error", "warn", "info", "debug"};
@@ -33,4 +33,4 @@ void log_line(LogLevel level, std::string_view text) noexcept try {
 } catch (...) {
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include <exception>
 #include <string_view>
 
-namespace tutti {
+namespace tutti::detail {
 
 enum class LogLevel { kError, kWarn, kInfo, kDebug };
 
@@ -22,4 +22,4 @@ void log(LogLevel level, fmt::format_string<A...> format, A&&... args) noexcept 
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 namespace fs = std::filesystem;
@@ -67,4 +67,4 @@ std::optional<uint64_t> memory_left(const fs::path& proc, const fs::path& cgroup
   return std::nullopt;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

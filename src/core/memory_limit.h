@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Bytes that this process may still take under the memory limits of its control groups and their parents (version 1 or 2: what
 /// Slurm and containers set), memory of files that can be taken back counted as free. None when there is no limit, or none that
@@ -12,4 +12,4 @@ namespace tutti {
 std::optional<uint64_t> memory_left(const std::filesystem::path& proc = "/proc",
                                     const std::filesystem::path& cgroups = "/sys/fs/cgroup") noexcept;
 
-}  // namespace tutti
+}  // namespace tutti::detail

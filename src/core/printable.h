@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A name as a terminal may have it: control characters, which could colour the terminal or hide text, become "\x1b" and the
 /// like.
@@ -22,4 +22,4 @@ inline std::string printable(std::string_view name) {
   return text;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

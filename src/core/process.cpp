@@ -9,7 +9,7 @@
 #include <atomic>
 #include <new>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 /// In memory that the kernel clears in a child, whatever made it; where it does not, what fork() calls.
@@ -52,4 +52,4 @@ void reserve_standard_streams() noexcept {
 
 Fd open_pidfd(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
-}  // namespace tutti
+}  // namespace tutti::detail

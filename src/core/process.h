@@ -7,7 +7,7 @@
 
 #include "core/handle.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Changes in a child of fork(): costs a read, where getpid() is a system call.
 uint32_t process_generation();
@@ -23,4 +23,4 @@ void reserve_standard_streams() noexcept;
 /// A descriptor that becomes readable when the process ends. Empty: errno says why (old kernels, some containers: ENOSYS, EPERM).
 Fd open_pidfd(pid_t pid);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 
 #include "core/env.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 struct Row {
@@ -92,4 +92,4 @@ void read_settings() {
   current.store(keep(now), std::memory_order_release);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

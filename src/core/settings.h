@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What users may set in the environment. docs/reference.md, "Environment", says what each means.
 struct Settings {
@@ -24,4 +24,4 @@ const Settings& settings();
 /// A job or a session begins: the environment may have changed. On the thread that may change it.  @throws SetUpError
 void read_settings();
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -11,7 +11,7 @@
 
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -58,4 +58,4 @@ SharedMemory SharedMemory::open(pid_t pid, int fd) {
   return memory;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 
 #include "core/handle.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Zeroed memory that other processes of this machine can map: a memfd, its size sealed. Nothing of it has a name in a
 /// file system, so nothing can be left behind.
@@ -31,4 +31,4 @@ class SharedMemory {
   Mapping mapping_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

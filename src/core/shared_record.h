@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A small message in shared memory: one writer replaces it, any process reads a consistent copy (a sequence lock).
 /// Zeroed memory is an empty record. Layout: version (odd while being written), size in bytes, words.
@@ -62,4 +62,4 @@ class SharedRecord {
   size_t capacity_bytes_ = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

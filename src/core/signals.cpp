@@ -13,7 +13,7 @@
 #include "core/handle.h"
 #include "core/settings.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 int wake_pipe[2] = {-1, -1};
@@ -71,4 +71,4 @@ void report_on_signal(void (*report)(std::string_view why)) {
 
 bool preemption_is_asked_for() { return is_preempted.load(std::memory_order_relaxed); }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// SIGUSR1 and SIGUSR2 are for the controller (below); elsewhere they do nothing (mpirun forwards both to all ranks, and their
 /// default is to kill). A handler of the program's own stays. TUTTI_PREEMPT_SIGNAL=USR1 or TERM: this one asks for preemption.
@@ -15,4 +15,4 @@ void report_on_signal(
 
 bool preemption_is_asked_for();  ///< since the process began
 
-}  // namespace tutti
+}  // namespace tutti::detail

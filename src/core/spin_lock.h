@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A mutex for what is held for some instructions, or tried only: a free one costs one atomic exchange.
 class SpinLock {
@@ -21,4 +21,4 @@ class SpinLock {
   std::atomic<bool> held_{false};
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

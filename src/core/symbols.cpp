@@ -16,7 +16,7 @@
 
 #include "core/demangle.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 Frame exported(uintptr_t address) {
@@ -129,4 +129,4 @@ std::vector<Frame> frames_at(uintptr_t address) {
   return it != known.end() ? it->second : known.emplace(address, look_up(address)).first->second;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

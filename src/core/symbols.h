@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti {
+namespace tutti::detail {
 
 struct Frame {
   std::string function;  ///< demangled; empty: not known
@@ -16,4 +16,4 @@ struct Frame {
 /// The functions at an address of this process, the innermost first: several when calls were inlined.
 std::vector<Frame> frames_at(uintptr_t address);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -12,7 +12,7 @@
 
 #include "core/symbols.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr size_t kMostFrames = 128, kMostLines = 32;
@@ -64,7 +64,7 @@ bool is_between(const Frame& frame) {
 }  // namespace
 
 #ifdef __GLIBCXX__
-extern std::byte passing_type[] __asm__("_ZTIN5tutti7PassingE");
+extern std::byte passing_type[] __asm__("_ZTIN5tutti6detail7PassingE");
 alignas(PassingType) std::byte passing_type[sizeof(PassingType)];
 [[maybe_unused]] static const auto* const made = new (passing_type) PassingType;  // never destroyed
 #else
@@ -99,4 +99,4 @@ std::string take_traceback() noexcept try {
   return {};
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace tutti {
+namespace tutti::detail {
 
 #ifdef __GLIBCXX__
 using ThreadEnds =
@@ -48,4 +48,4 @@ template <class F>
 std::string take_traceback() noexcept;
 void forget_traceback();
 
-}  // namespace tutti
+}  // namespace tutti::detail

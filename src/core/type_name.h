@@ -2,12 +2,12 @@
 
 #include <exception>
 #include <string>
-#include <typeinfo>
 
-namespace tutti {
+#include "tutti/value.h"  // type_name: as in the source, "std::out_of_range"
 
-std::string type_name(const std::type_info& type);  ///< as in the source: "std::out_of_range"
+namespace tutti::detail {
+
 /// error.what(); a user's class may return null there.
 std::string what_of(const std::exception& error);
 
-}  // namespace tutti
+}  // namespace tutti::detail

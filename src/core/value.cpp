@@ -7,6 +7,7 @@
 #include "core/printable.h"
 
 namespace tutti {
+using namespace detail;
 
 namespace detail {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr int kMaxDepth = 64;  // of nested lists
@@ -137,4 +137,4 @@ void decode_value(Reader& in, List& values) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -15,7 +15,7 @@
 #include "tutti/error.h"
 #include "tutti/value.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
@@ -129,4 +129,4 @@ void encode(Writer& out, const Value& value);
 Value decode_value(Reader& in);
 void decode_value(Reader& in, List& values);  ///< appends it
 
-}  // namespace tutti
+}  // namespace tutti::detail

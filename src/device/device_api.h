@@ -5,7 +5,7 @@
 
 #include "tutti/device.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A queue of a device's work, in its driver's terms (cudaStream_t, say). Null: the default one. Host memory has none.
 using Stream = void*;
@@ -39,4 +39,4 @@ class DeviceApi {
   virtual StreamApi* streams() { return nullptr; }
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

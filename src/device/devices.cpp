@@ -7,7 +7,7 @@
 #include "device/cpu/cpu_device.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 std::map<int32_t, DeviceApi*>& added() {
@@ -30,4 +30,4 @@ DeviceApi& device_api(Device device) {
 
 void add_device_api(int32_t type, DeviceApi& api) { added()[type] = &api; }
 
-}  // namespace tutti
+}  // namespace tutti::detail

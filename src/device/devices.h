@@ -2,7 +2,7 @@
 
 #include "device/device_api.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The back end of a device type: one explicit table.  @throws UsageError  this build has none for it
 DeviceApi& device_api(Device device);
@@ -11,4 +11,4 @@ DeviceApi* find_device_api(Device device);  ///< null: this build has none for i
 /// One more row, of a device that a test brings. Before the first session; `api` lives as long as the process.
 void add_device_api(int32_t type, DeviceApi& api);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 #include "device/devices.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -101,4 +101,4 @@ Stream stream_to_free_on(Device device) { return used && device.type != dl::kCPU
 Stream current_stream(Device device) { return current_streams().current(device); }
 Stream set_current_stream(Device device, Stream stream) { return current_streams().set(device, stream); }
 
-}  // namespace tutti
+}  // namespace tutti::detail

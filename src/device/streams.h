@@ -8,7 +8,7 @@
 #include "device/device_api.h"
 #include "device/weak_tensor.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The streams on which one worker's work for its devices belongs, and what is under way on them. A worker has one such object,
 /// also when it runs on two threads, as worker 0 does.
@@ -57,4 +57,4 @@ Stream stream_to_free_on(Device device);  ///< the worker's; on other threads nu
 Stream current_stream(Device device);     ///< null (the default stream, or none: the CPU) until set
 Stream set_current_stream(Device device, Stream stream);  ///< returns the one before
 
-}  // namespace tutti
+}  // namespace tutti::detail

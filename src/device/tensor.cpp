@@ -15,6 +15,7 @@
 #include "tutti/error.h"
 
 namespace tutti {
+using namespace detail;
 
 namespace {
 

@@ -11,8 +11,9 @@
 #include "tutti/abi.h"
 #include "tutti/function.h"
 
-using namespace tutti;       // NOLINT: definitions of C functions
-using namespace tutti::ffi;  // NOLINT
+using namespace tutti;          // NOLINT: definitions of C functions
+using namespace tutti::ffi;     // NOLINT
+using namespace tutti::detail;  // NOLINT
 
 namespace {
 

@@ -10,6 +10,7 @@
 #include "module/runtime.h"
 
 namespace tutti::ffi {
+using namespace detail;
 namespace {
 
 TVMFFIAny pod(int32_t type_index) {

@@ -27,6 +27,7 @@
 #include "module/runtime.h"
 
 namespace tutti::ffi {
+using namespace detail;
 namespace {
 
 constexpr const char* kNeedsTvm =

@@ -37,7 +37,7 @@ class Library {
   void run_constructors(uint64_t first, uint64_t count);
 
   std::string path_;
-  Fd image_;  // stays open: debuggers read it by the name it was loaded under
+  detail::Fd image_;  // stays open: debuggers read it by the name it was loaded under
   void* handle_ = nullptr;
   std::mutex mutex_;
   std::map<std::string, ObjectRef> looked_up_;

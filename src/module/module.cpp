@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "control/worker/builtins.h"
+#include "control/worker/module_functions.h"
 #include "core/printable.h"
 #include "module/call.h"
 #include "module/library.h"
@@ -12,6 +12,7 @@
 #include "tutti/worker.h"
 
 namespace tutti::ffi {
+using namespace detail;
 namespace {
 
 /// A library, or the object that its vm_load_executable made.
@@ -73,7 +74,7 @@ Value module_functions(const Value& module) {
 }  // namespace
 }  // namespace tutti::ffi
 
-void tutti::register_module_functions() {
+void tutti::detail::register_module_functions() {
   register_global_func("runtime.disco.load_vm_module", ffi::load_vm_module);
   register_global_func("runtime.disco.module_get_function", ffi::module_get_function);
   register_global_func("runtime.disco.module_functions", ffi::module_functions);

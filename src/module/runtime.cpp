@@ -8,6 +8,7 @@
 #include "core/log.h"
 
 namespace tutti::ffi {
+using namespace detail;
 namespace {
 
 /// What holds state and must therefore be one for the process.

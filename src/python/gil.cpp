@@ -36,7 +36,7 @@ void write_stacks_on_signal(interop::Interpreter& interpreter) {
   int number = SIGRTMIN;
   struct sigaction now {};
   while (number <= SIGRTMAX && (sigaction(number, nullptr, &now) != 0 || now.sa_handler != SIG_DFL)) ++number;
-  Fd file(memfd_create("tutti-stacks", MFD_CLOEXEC));
+  detail::Fd file(memfd_create("tutti-stacks", MFD_CLOEXEC));
   if (number > SIGRTMAX || file.get() < 0 || fcntl(file.get(), F_SETFL, O_APPEND) != 0) return;
   try {
     py::module_::import("faulthandler").attr("register")(number, file.get(), py::arg("all_threads") = false);

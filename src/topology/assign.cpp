@@ -8,6 +8,7 @@
 #include "topology/bind.h"
 
 namespace tutti::topology {
+using namespace detail;
 namespace {
 
 Assignment& here() {

@@ -22,6 +22,7 @@
 #include "tutti/error.h"
 
 namespace tutti::topology {
+using namespace detail;
 namespace {
 
 struct DestroyTopology {

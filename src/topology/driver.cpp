@@ -13,6 +13,7 @@
 #include "core/by_name.h"
 
 namespace tutti::topology {
+using namespace detail;
 namespace {
 
 /// "GPU UUID: \t GPU-41b35146-..."; empty: it has no such line.

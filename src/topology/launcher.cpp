@@ -12,6 +12,7 @@
 #include "topology/driver.h"
 
 namespace tutti::topology {
+using namespace detail;
 namespace {
 
 std::optional<int> number(std::string_view text) {

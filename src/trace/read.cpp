@@ -14,6 +14,7 @@
 #include "tutti/error.h"
 
 namespace tutti::trace {
+using namespace detail;
 namespace {
 
 using Json = nlohmann::json;

@@ -31,6 +31,7 @@ thread_local bool has_no_memory = false;
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using namespace std::chrono_literals;
 
 constexpr uint64_t kCommand = 7;

@@ -7,6 +7,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 TEST(ArrivalLine, holds_all_of_an_identity_and_a_signature) {
   const CollectiveId id{members_key(CommKind::kPart, std::vector{70000, 63, 5}), uint64_t{1} << 60, 0xfffffffe};

@@ -5,6 +5,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using Kind = MemberState::Kind;
 
 MemberState waits(int32_t worker, CommKey comm, uint32_t index, std::vector<int32_t> members) {

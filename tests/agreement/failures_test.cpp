@@ -7,6 +7,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 constexpr size_t kBytes = 4096;
 

@@ -17,6 +17,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using namespace tutti_test;
 
 void expect(bool ok, const std::string& what) {

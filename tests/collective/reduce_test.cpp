@@ -13,12 +13,13 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 void reduce(ReduceOp op, DType dtype, const std::vector<const void*>& sources, void* dst, int64_t count) {
   std::vector<const char*> from;
   for (const void* source : sources) from.push_back(static_cast<const char*>(source));
   char* const to[] = {static_cast<char*>(dst)};
-  tutti::reduce(op, dtype, from, to, count);
+  detail::reduce(op, dtype, from, to, count);
 }
 
 /// The nearest float16 by search: independent of the bit tricks.
@@ -153,7 +154,7 @@ void check_vectors(DType dtype) {
           for (const auto& source : sources) from.push_back(reinterpret_cast<const char*>(source.data()));
           T* to = in_place ? sources.back().data() : dst.data() + n % 3;
           char* const dsts[] = {reinterpret_cast<char*>(to), reinterpret_cast<char*>(other.data())};
-          tutti::reduce(op, dtype, from, dsts, static_cast<int64_t>(n));
+          detail::reduce(op, dtype, from, dsts, static_cast<int64_t>(n));
           ASSERT_EQ(std::memcmp(to, want.data(), n * sizeof(T)), 0)
               << to_string(dtype) << to_string(op) << n << " " << num_sources;
           ASSERT_EQ(std::memcmp(other.data(), want.data(), n * sizeof(T)), 0);
@@ -191,7 +192,7 @@ void check_every_pattern(DType dtype) {
       for (auto& dst : dsts) to.push_back(reinterpret_cast<char*>(dst.data()));
       const char* const from[] = {reinterpret_cast<const char*>(sources[0].data()),
                                   reinterpret_cast<const char*>(sources[1].data())};
-      reduce(op, dtype, from, to, n);
+      detail::reduce(op, dtype, from, to, n);
       for (const auto& dst : dsts)
         for (size_t i = 0; i < n; ++i) {
           const T want = expected(op, sources, i);

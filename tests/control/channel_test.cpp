@@ -6,13 +6,13 @@
 #include "control/launch.h"
 #include "control/segment/ring.h"
 #include "control/wire/command.h"
-#include "control/worker/builtins.h"
 #include "support/session_kinds.h"
 #include "tutti/function.h"
 
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using namespace std::chrono_literals;
 
 const bool registered = [] {
@@ -23,10 +23,7 @@ const bool registered = [] {
 
 class Channels : public testing::Test {
  protected:
-  void SetUp() override {
-    register_builtins();
-    workers_ = start_workers(tutti_test::kind(), count_, 1, exchange_, 30000ms);
-  }
+  void SetUp() override { workers_ = start_workers(tutti_test::kind(), count_, 1, exchange_, 30000ms); }
   void TearDown() override {
     send({.action = Action::kShutDown});
     EXPECT_TRUE(finished(seq_));

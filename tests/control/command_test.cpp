@@ -10,6 +10,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 std::vector<Command> examples() {
   Command base{.seq = 77, .site = 5, .acknowledged = {{2, 9}, {0, 3}}, .freed = {4, 5, 6}};

@@ -15,6 +15,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using namespace tutti_test;
 using namespace std::chrono_literals;
 

@@ -8,6 +8,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 TEST(Fault, words) {
   const auto faults =

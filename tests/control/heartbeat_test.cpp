@@ -5,6 +5,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using namespace std::chrono_literals;
 
 const Clock::time_point start{};

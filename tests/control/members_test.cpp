@@ -6,6 +6,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 Layout layout_of(int workers, int groups, std::vector<int32_t> nodes) {
   Layout layout;

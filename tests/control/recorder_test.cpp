@@ -9,6 +9,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 struct Memory {
   alignas(64) std::byte bytes[Recorder::kBytes] = {};

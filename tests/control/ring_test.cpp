@@ -16,6 +16,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 struct Stream {
   explicit Stream(size_t readers, size_t bytes = 256) : memory(bytes), tails(readers) {}

@@ -6,6 +6,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using namespace std::chrono_literals;
 
 constexpr Clock::time_point kStart{1h};  // nothing looks at a clock of its own

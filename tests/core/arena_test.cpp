@@ -13,6 +13,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 TEST(Arena, blocks_are_apart_and_found) {
   Arena& arena = Arena::here();

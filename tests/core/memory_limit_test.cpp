@@ -8,6 +8,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 namespace fs = std::filesystem;
 
 class MemoryLimit : public testing::Test {

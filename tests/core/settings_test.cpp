@@ -10,6 +10,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 class Environment : public ::testing::Test {
  protected:

@@ -15,6 +15,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 int open_descriptors() {
   int n = 0;

@@ -24,6 +24,7 @@ inline int inlined(int value) { return caller(value) * 2; }
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 volatile int sink;
 

@@ -14,6 +14,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 using tutti_test::message_of;
 
 TEST(Value, converts_only_what_loses_nothing) {

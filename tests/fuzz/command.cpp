@@ -6,6 +6,7 @@
 #include "control/wire/command.h"
 
 using namespace tutti;
+using namespace tutti::detail;
 
 template <class Decode>
 static void decode_once(std::span<const std::byte> bytes, Decode decode) {

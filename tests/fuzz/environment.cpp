@@ -13,13 +13,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   setenv("TUTTI_FUZZ", text.c_str(), 1);
   try {
-    const int64_t value = tutti::env_int("TUTTI_FUZZ", 5, -3, 1000);
+    const int64_t value = tutti::detail::env_int("TUTTI_FUZZ", 5, -3, 1000);
     if (value < -3 || value > 1000) std::abort();
   } catch (const tutti::UsageError& error) {
     if (!std::strstr(error.what(), "TUTTI_FUZZ")) std::abort();
   }
   try {
-    tutti::parse_faults(text);
+    tutti::detail::parse_faults(text);
   } catch (const tutti::UsageError& error) {
     if (!std::strstr(error.what(), "TUTTI_FAULT")) std::abort();
   }

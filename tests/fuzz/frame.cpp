@@ -5,6 +5,7 @@
 #include "core/wire.h"
 
 using namespace tutti;
+using namespace tutti::detail;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   alignas(64) std::byte memory[64];

@@ -13,6 +13,7 @@
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 Clock::time_point simulated_now() {
   return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(MPI_Wtime())));

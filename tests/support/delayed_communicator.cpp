@@ -16,6 +16,7 @@ namespace tutti_test::delayed {
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 struct Injected {
   std::mutex mutex;
@@ -132,7 +133,7 @@ void take_part(Meeting& meeting, uint64_t number, const Operation& o) {
   if (!failure.empty()) throw SystemError(failure);
 }
 
-class DelayedCommunicator final : public tutti::Communicator {
+class DelayedCommunicator final : public tutti::detail::Communicator {
  public:
   explicit DelayedCommunicator(const Making& making) {
     if (making.device.type != kType) throw SystemError("delayed: made for another device");
@@ -178,7 +179,7 @@ class DelayedCommunicator final : public tutti::Communicator {
 }  // namespace
 
 void add_communicator() {
-  add_ccl({"delayed", kType, [](const Making& making) -> std::unique_ptr<tutti::Communicator> {
+  add_ccl({"delayed", kType, [](const Making& making) -> std::unique_ptr<tutti::detail::Communicator> {
              return std::make_unique<DelayedCommunicator>(making);
            }});
 }

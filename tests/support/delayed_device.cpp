@@ -24,6 +24,7 @@ namespace tutti_test::delayed {
 namespace {
 
 using namespace tutti;
+using namespace tutti::detail;
 
 std::atomic<uint64_t> seed{1};
 std::atomic<uint64_t> streams_made{0};

@@ -16,7 +16,7 @@ void install();
 void set_seed(uint64_t seed);  ///< of the delays
 
 /// Runs on the stream, later. What it throws is the stream's failure.
-void enqueue(tutti::Stream stream, std::function<void()> work);
+void enqueue(tutti::detail::Stream stream, std::function<void()> work);
 /// Where work finds memory that was allocated on the device; host memory is found as it is.
 char* reach(const void* memory);
 size_t blocks();  ///< allocated and not yet freed

@@ -7,6 +7,7 @@
 #include "topology/discover.h"
 
 namespace tutti::topology {
+using namespace detail;
 namespace {
 
 Node dgx() { return parse_topology(to_xml(known_machines()[0])); }

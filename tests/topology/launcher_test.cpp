@@ -12,6 +12,7 @@
 #include "topology/plan.h"
 
 namespace tutti::topology {
+using namespace detail;
 namespace {
 
 Environment with(std::map<std::string, std::string> variables) {

@@ -9,7 +9,7 @@
 #include "collective/reduce.h"
 #include "core/settings.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr int kPairTag = 1;
@@ -231,4 +231,4 @@ std::shared_ptr<void> make_user_comm(const DataPlane& plane, const std::vector<i
   return {made, &made->raw};
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -7,7 +7,7 @@
 #include "core/env.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 bool mpi_usable() {
   int initialised = 0, finalised = 0;
@@ -70,4 +70,4 @@ MpiComm create_group(MPI_Comm parent, const std::vector<int>& ranks, uint64_t ke
   return owned;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

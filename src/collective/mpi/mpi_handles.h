@@ -10,7 +10,7 @@
 #include "core/handle.h"
 #include "tutti/where.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// @throws TransportError  the call failed: names it, MPI's text, rank and host
 void check_mpi(int code, const char* call, Where where = Where::current());
@@ -45,4 +45,4 @@ MpiComm duplicate(MPI_Comm comm);
 /// same key at the same time is told apart by it.
 MpiComm create_group(MPI_Comm parent, const std::vector<int>& ranks, uint64_t key);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include "collective/reduce.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 struct MpiType {
@@ -87,4 +87,4 @@ MPI_Op MpiElement::op(ReduceOp op) const {
   return builtin_op(op);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -4,7 +4,7 @@
 #include "tutti/dtype.h"
 #include "tutti/worker.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// How one element type travels and is reduced by MPI. Two kinds of ops are our own. Those of float16 and bfloat16 widen to
 /// float32 and round to nearest even after every step. min and max of floats treat NaN as min_max.h says; MPI leaves it open.
@@ -21,4 +21,4 @@ class MpiElement {
   MpiType own_type_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 
 #include "collective/reduce.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr int64_t kRelayed = int64_t{256} << 10;  // at a time
@@ -17,15 +17,16 @@ int64_t cut(int64_t bytes, int64_t i, int64_t of) { return i == of ? bytes : byt
 
 char* DirectMoves::src_of(int64_t r, int64_t begin, int64_t bytes) const {
   const Arrival& member = members[static_cast<size_t>(r)];
-  return r == rank ? static_cast<char*>(src.data) + begin : node.peers->map(member.worker, member.src, begin, bytes);
+  return r == rank ? static_cast<char*>(src.data) + begin : node.peers->map(member.worker, src_operand(member), begin, bytes);
 }
 char* DirectMoves::dst_of(int64_t r, int64_t begin, int64_t bytes) const {
   const Arrival& member = members[static_cast<size_t>(r)];
-  return r == rank ? static_cast<char*>(dst.data) + begin : node.peers->map(member.worker, member.dst, begin, bytes);
+  return r == rank ? static_cast<char*>(dst.data) + begin : node.peers->map(member.worker, dst_operand(member), begin, bytes);
 }
 bool DirectMoves::is_in_place(int64_t r) const {
   const Arrival& a = members[static_cast<size_t>(r)];
-  return a.src.where == a.dst.where && a.src.extent == a.dst.extent && a.src.offset == a.dst.offset;
+  const Operand from = src_operand(a), to = dst_operand(a);
+  return from.where == to.where && from.extent == to.extent && from.offset == to.offset;
 }
 
 /// Everyone reduces one slice, and stores it into everyone's dst.
@@ -134,4 +135,4 @@ void DirectMoves::send_recv() {
   hand_over();
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

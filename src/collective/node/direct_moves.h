@@ -6,7 +6,7 @@
 #include "collective/node/peer_memory.h"
 #include "tutti/worker.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// One collective, as one member sees it. Same contract as Communicator; the operands that are used are in reach.
 struct DirectMoves {
@@ -35,4 +35,4 @@ struct DirectMoves {
   char* dst_of(int64_t r, int64_t begin, int64_t bytes) const;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

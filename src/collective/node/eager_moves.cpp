@@ -4,10 +4,10 @@
 
 #include "collective/reduce.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
-const char* data_of(const Arrival& member) { return reinterpret_cast<const char*>(member.eager.data()); }
+const char* data_of(const Arrival& member) { return reinterpret_cast<const char*>(member.attached.bytes.data()); }
 
 void reduce_at(Buffer dst, ReduceOp op, int64_t first, const std::vector<Arrival>& members) {
   constexpr size_t kOften = 16;
@@ -27,7 +27,7 @@ void copy_part(Buffer dst, int64_t to, const Arrival& from, int64_t first, int64
 }  // namespace
 
 bool is_eager(CollectiveOp op, const Signature& s, size_t num_members) {
-  const auto most = static_cast<int64_t>(kEagerBytes) / std::max<int64_t>(s.dtype.size_bytes(), 1);
+  const auto most = static_cast<int64_t>(kAttachedBytes) / std::max<int64_t>(s.dtype.size_bytes(), 1);
   switch (op) {
     case CollectiveOp::kAllreduce:
     case CollectiveOp::kAllgather:
@@ -64,4 +64,4 @@ void eager_scatter(Buffer dst, int rank, const Arrival& from) { copy_part(dst, 0
 
 void eager_copy(Buffer dst, const Arrival& from) { copy_part(dst, 0, from, 0, dst.count); }
 
-}  // namespace tutti
+}  // namespace tutti::detail

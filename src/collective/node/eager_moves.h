@@ -7,7 +7,7 @@
 #include "collective/buffer.h"
 #include "tutti/worker.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Every member comes to the same answer, from what all agree on; in scatter and gather if the root lists no parts.
 bool is_eager(CollectiveOp op, const Signature& signature, size_t num_members);
@@ -19,4 +19,4 @@ void eager_all_to_all(Buffer dst, int rank, const std::vector<Arrival>& members)
 void eager_scatter(Buffer dst, int rank, const Arrival& from);
 void eager_copy(Buffer dst, const Arrival& from);
 
-}  // namespace tutti
+}  // namespace tutti::detail

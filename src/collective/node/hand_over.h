@@ -3,7 +3,7 @@
 #include "agreement/arrival.h"
 #include "collective/data_plane.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The members of one collective wait for each other: what each did before, all see after.
 class HandOver {
@@ -38,4 +38,4 @@ class HandOver {
   uint64_t count_ = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

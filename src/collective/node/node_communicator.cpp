@@ -8,7 +8,7 @@
 #include "collective/node/eager_moves.h"
 #include "collective/node/staged_moves.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 class NodeCommunicator final : public HostCommunicator {
@@ -18,21 +18,21 @@ class NodeCommunicator final : public HostCommunicator {
   }
 
   void allreduce(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
-    if (members[0].is_eager) return eager_allreduce(dst, op, members);
+    if (members[0].attached.has_bytes) return eager_allreduce(dst, op, members);
     move(
         members, src, dst, reaches_src(members) && reaches_dst(members), [&](DirectMoves& direct) { direct.allreduce(op); },
         [&](StagedMoves& staged) { staged.allreduce(src, dst, op); });
   }
 
   void reduce_scatter(Buffer src, Buffer dst, ReduceOp op, const std::vector<Arrival>& members) override {
-    if (members[0].is_eager) return eager_reduce_scatter(dst, op, rank_, members);
+    if (members[0].attached.has_bytes) return eager_reduce_scatter(dst, op, rank_, members);
     move(
         members, src, dst, reaches_src(members), [&](DirectMoves& direct) { direct.reduce_scatter(op); },
         [&](StagedMoves& staged) { staged.reduce_scatter(src, dst, op); });
   }
 
   void allgather(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
-    if (members[0].is_eager) return eager_allgather(dst, members);
+    if (members[0].attached.has_bytes) return eager_allgather(dst, members);
     move(
         members, src, dst, reaches_src(members), [&](DirectMoves& direct) { direct.allgather(); },
         [&](StagedMoves& staged) { staged.allgather(src, dst); });
@@ -40,17 +40,19 @@ class NodeCommunicator final : public HostCommunicator {
 
   void broadcast(Buffer src, Buffer dst, int root, const std::vector<Arrival>& members) override {
     const Arrival& from = members[static_cast<size_t>(root)];
-    if (members[0].is_eager) return eager_copy(dst, from);
+    if (members[0].attached.has_bytes) return eager_copy(dst, from);
     move(
-        members, src, dst, from.src.in_reach() || from.dst.in_reach(),
-        [&](DirectMoves& direct) { from.src.in_reach() ? direct.broadcast(root, reaches_dst(members)) : direct.relay(root); },
+        members, src, dst, src_operand(from).in_reach() || dst_operand(from).in_reach(),
+        [&](DirectMoves& direct) {
+          src_operand(from).in_reach() ? direct.broadcast(root, reaches_dst(members)) : direct.relay(root);
+        },
         [&](StagedMoves& staged) { staged.broadcast(src, dst, root); });
   }
 
   void scatter(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
                const std::vector<Arrival>& members) override {
-    if (members[0].is_eager) return eager_scatter(dst, rank_, members[static_cast<size_t>(root)]);
-    const bool pulls = members[static_cast<size_t>(root)].src.in_reach();
+    if (members[0].attached.has_bytes) return eager_scatter(dst, rank_, members[static_cast<size_t>(root)]);
+    const bool pulls = src_operand(members[static_cast<size_t>(root)]).in_reach();
     move(
         members, src, dst, pulls || reaches_dst(members),
         [&](DirectMoves& direct) { pulls ? direct.scatter(root, counts) : direct.push_scatter(root, counts); },
@@ -59,15 +61,15 @@ class NodeCommunicator final : public HostCommunicator {
 
   void gather(Buffer src, Buffer dst, int root, const std::vector<int64_t>& counts,
               const std::vector<Arrival>& members) override {
-    if (members[0].is_eager) return rank_ == root ? eager_allgather(dst, members) : void();
+    if (members[0].attached.has_bytes) return rank_ == root ? eager_allgather(dst, members) : void();
     move(
-        members, src, dst, members[static_cast<size_t>(root)].dst.in_reach(),
+        members, src, dst, dst_operand(members[static_cast<size_t>(root)]).in_reach(),
         [&](DirectMoves& direct) { direct.gather(root, counts); },
         [&](StagedMoves& staged) { staged.gather(src, dst, root, counts); });
   }
 
   void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) override {
-    if (members[0].is_eager) return eager_all_to_all(dst, rank_, members);
+    if (members[0].attached.has_bytes) return eager_all_to_all(dst, rank_, members);
     move(
         members, src, dst, reaches_src(members), [&](DirectMoves& direct) { direct.all_to_all(); },
         [&](StagedMoves& staged) { staged.all_to_all(src, dst); });
@@ -84,18 +86,18 @@ class NodeCommunicator final : public HostCommunicator {
 
  private:
   void send_recv(Buffer src, Buffer dst, const std::vector<Arrival>& pair) {
-    if (!pair[0].is_eager)
+    if (!pair[0].attached.has_bytes)
       move(
-          pair, src, dst, pair[0].src.in_reach() && pair[1].dst.in_reach(), [&](DirectMoves& direct) { direct.send_recv(); },
-          [&](StagedMoves& staged) { staged.send_recv(src, dst); });
+          pair, src, dst, src_operand(pair[0]).in_reach() && dst_operand(pair[1]).in_reach(),
+          [&](DirectMoves& direct) { direct.send_recv(); }, [&](StagedMoves& staged) { staged.send_recv(src, dst); });
     else if (dst.data) eager_copy(dst, pair[0]);
   }
 
   static bool reaches_src(const std::vector<Arrival>& members) {
-    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return a.src.in_reach(); });
+    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return src_operand(a).in_reach(); });
   }
   static bool reaches_dst(const std::vector<Arrival>& members) {
-    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return a.dst.in_reach(); });
+    return std::all_of(members.begin(), members.end(), [](const Arrival& a) { return dst_operand(a).in_reach(); });
   }
 
   template <class Direct, class Staged>
@@ -120,4 +122,4 @@ std::unique_ptr<HostCommunicator> make_node_communicator(const DataPlane& plane,
   return std::make_unique<NodeCommunicator>(plane, members);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -10,7 +10,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr size_t kPiece = Arena::kLeast;
@@ -59,4 +59,4 @@ char* PeerMemory::map(int worker, const Operand& operand, int64_t begin, int64_t
   return reinterpret_cast<char*>(extent.memory.data()) + first;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

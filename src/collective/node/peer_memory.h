@@ -6,12 +6,12 @@
 #include <map>
 #include <vector>
 
-#include "agreement/arrival.h"
 #include "collective/buffer.h"
 #include "collective/data_plane.h"
+#include "collective/node/operand.h"
 #include "core/shared_memory.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Where the others on the node find this memory of ours.
 Operand operand_of(Buffer buffer, const NodePlane& node);
@@ -34,4 +34,4 @@ class PeerMemory {
   std::map<std::pair<int, uint64_t>, Extent> extents_;  // by worker and number
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

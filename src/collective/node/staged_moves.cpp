@@ -5,7 +5,7 @@
 
 #include "collective/reduce.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 /// What is only moved goes by bytes: an element may be larger than a piece.
@@ -195,4 +195,4 @@ void StagedMoves::send_recv(Buffer src, Buffer dst) {
       });
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include "collective/node/hand_over.h"
 #include "tutti/worker.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// One collective, as one member sees it. Same contract as Communicator.
 struct StagedMoves {
@@ -34,4 +34,4 @@ struct StagedMoves {
   void in_turns(int64_t count, int64_t most, int64_t half_bytes, Publish publish, Take take);
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

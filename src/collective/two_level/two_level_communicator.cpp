@@ -11,7 +11,7 @@
 #include "collective/node/staged_moves.h"
 #include "collective/reduce.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr int64_t kAllreduceWorthIt = 64 << 10, kBroadcastWorthIt = 1 << 20;  // bytes from which plain MPI is slower
@@ -62,8 +62,8 @@ class TwoLevelCommunicator final : public HostCommunicator {
     const auto size = std::ssize(local);
     const auto cut = [&](int64_t place) { return place == size ? dst.count : dst.count / size / 64 * 64 * place; };
     const int64_t begin = cut(my_place_), count = cut(my_place_ + 1) - begin;
-    const bool in_reach =
-        std::all_of(local.begin(), local.end(), [](const Arrival& a) { return a.src.in_reach() && a.dst.in_reach(); });
+    const bool in_reach = std::all_of(local.begin(), local.end(),
+                                      [](const Arrival& a) { return src_operand(a).in_reach() && dst_operand(a).in_reach(); });
     const Buffer slice{dst.at(begin), count, dst.dtype};
     if (in_reach) {
       std::vector<const char*> from;
@@ -71,7 +71,7 @@ class TwoLevelCommunicator final : public HostCommunicator {
       for (const Arrival& a : local)
         from.push_back(a.worker == worker_
                            ? src.at(begin)
-                           : node_.peers->map(a.worker, a.src, begin * src.dtype.size_bytes(), slice.size_bytes()));
+                           : node_.peers->map(a.worker, src_operand(a), begin * src.dtype.size_bytes(), slice.size_bytes()));
       char* const to[] = {slice.at(0)};
       reduce(partial, src.dtype, from, to, count);
     } else {
@@ -82,7 +82,7 @@ class TwoLevelCommunicator final : public HostCommunicator {
     if (!in_reach) return staged.exchange(dst, cut);
     for (const Arrival& a : local)
       if (a.worker != worker_)
-        copy(node_.peers->map(a.worker, a.dst, begin * dst.dtype.size_bytes(), slice.size_bytes()), slice.at(0),
+        copy(node_.peers->map(a.worker, dst_operand(a), begin * dst.dtype.size_bytes(), slice.size_bytes()), slice.at(0),
              slice.size_bytes());
     hand_over();
   }
@@ -94,7 +94,7 @@ class TwoLevelCommunicator final : public HostCommunicator {
     const bool carries = my_place_ == carrier, is_root = members[static_cast<size_t>(root)].worker == worker_;
     const std::vector<Arrival> local = on_node(members);
     const Arrival& from = local[static_cast<size_t>(carrier)];
-    const Operand& source = from.worker == members[static_cast<size_t>(root)].worker ? from.src : from.dst;
+    const Operand source = from.worker == members[static_cast<size_t>(root)].worker ? src_operand(from) : dst_operand(from);
     const Buffer mine = is_root ? src : dst;
     HandOver hand_over(node_, worker_, local);
     const bool in_reach =
@@ -178,4 +178,4 @@ std::unique_ptr<HostCommunicator> make_two_level_communicator(const DataPlane& p
   return std::make_unique<TwoLevelCommunicator>(plane, members, key);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

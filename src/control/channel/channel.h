@@ -8,7 +8,7 @@
 
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The controller's end of the control plane: commands to all workers, replies back. One owner at a time; the worker's
 /// end is the ring of its node (control/segment/segment.h).
@@ -32,4 +32,4 @@ class Channel {
   virtual void check_alive() = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include "control/watch/source_line.h"
 #include "core/interpreter.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 SegmentWorkers::SegmentWorkers(std::unique_ptr<Segment> segment)
     : segment_(std::move(segment)),
@@ -98,4 +98,4 @@ std::vector<WorkerState> SegmentWorkers::look(Clock::time_point, bool with_lines
   return states;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

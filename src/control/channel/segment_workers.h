@@ -9,7 +9,7 @@
 #include "control/worker/worker0.h"
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What all back ends do on the controller's own node.
 class SegmentWorkers : public Workers, protected Channel, private Transfers, private Inspector {
@@ -49,4 +49,4 @@ class SegmentWorkers : public Workers, protected Channel, private Transfers, pri
   std::unique_ptr<Worker0> worker0_;  // joined by close()
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

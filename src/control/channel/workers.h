@@ -10,7 +10,7 @@
 #include "control/wire/apart.h"
 #include "control/wire/layout.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Tensors that travel apart (control/wire/apart.h). `relax` is called meanwhile.
 class Transfers {
@@ -43,4 +43,4 @@ class Workers {
 
 inline constexpr std::chrono::milliseconds kGrace{1000};  ///< for a stuck worker to end after all
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 // words of a record: 0 begin, 1 end, 2 command, 3 what it is; a command's 4..7 name; a collective's 4 communicator, 5 count, 6
@@ -126,11 +126,11 @@ std::optional<Record> Recorder::last(Record::What what) const {
 }
 
 TickScale::TickScale()
-    : ticks_(tutti::ticks()), wall_ns_(now_ns<std::chrono::system_clock>()), steady_ns_(now_ns<std::chrono::steady_clock>()) {}
+    : ticks_(detail::ticks()), wall_ns_(now_ns<std::chrono::system_clock>()), steady_ns_(now_ns<std::chrono::steady_clock>()) {}
 
 double TickScale::ns_per_tick() const {
   if (ns_per_tick_ > 0) return ns_per_tick_;
-  const uint64_t passed = tutti::ticks() - ticks_;
+  const uint64_t passed = detail::ticks() - ticks_;
   return passed ? static_cast<double>(now_ns<std::chrono::steady_clock>() - steady_ns_) / static_cast<double>(passed) : 1.0;
 }
 
@@ -142,4 +142,4 @@ int64_t TickScale::wall_ns(uint64_t at) const {
   return wall_ns_ + static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(at - ticks_)) * ns_per_tick());
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -12,7 +12,7 @@
 #include "control/wire/command.h"
 #include "core/function_name.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Nanoseconds of this machine's clock in units of the fastest counter there is; `TickScale` turns them into time.
 inline uint64_t ticks() {
@@ -98,4 +98,4 @@ class TickScale {
   double ns_per_tick_ = 0;  // by the second look
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 
 #include "core/wire.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr uint64_t kMostFrame = uint64_t{1} << 40;
@@ -85,4 +85,4 @@ std::optional<std::vector<std::byte>> FrameReader::poll(RingReader& ring) {
   return frame;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

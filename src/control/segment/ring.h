@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A byte stream in shared memory: one writer, any number of readers, each of which sees every byte. Positions count
 /// bytes for ever; a stream never breaks at a frame that is larger than the ring. Its size is a power of two. This is the
@@ -88,4 +88,4 @@ class FrameReader {
   std::vector<std::byte> payload_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

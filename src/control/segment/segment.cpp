@@ -9,7 +9,7 @@
 #include "core/env.h"
 #include "core/process.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr uint64_t kMagic = 0x746e656d67657335;  // changes with the layout
@@ -107,7 +107,7 @@ void Segment::abandon(std::string_view why) {
 }
 
 WaitPolicy Segment::wait_policy() const {
-  return tutti::wait_policy(layout_.machine_ranks, layout_.num_nodes() > 1 ? 1 : 0, layout_.machine_cores);
+  return detail::wait_policy(layout_.machine_ranks, layout_.num_nodes() > 1 ? 1 : 0, layout_.machine_cores);
 }
 
 uint64_t Segment::least_finished() {
@@ -116,4 +116,4 @@ uint64_t Segment::least_finished() {
   return least;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -20,7 +20,7 @@
 #include "core/interpreter.h"
 #include "core/shared_memory.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> tail;  // of the command ring
@@ -96,4 +96,4 @@ class Segment {
   Board board_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

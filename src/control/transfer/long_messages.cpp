@@ -7,7 +7,7 @@
 #include "collective/mpi/mpi_handles.h"
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -58,4 +58,4 @@ void receive_long(void* comm, int rank, void* data, size_t size_bytes, const std
   });
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 /// The turns are even while the sender's, odd while the receiver's; so they are even between tensors.
@@ -37,4 +37,4 @@ void receive_staged(Segment& segment, int worker, Side side, void* data, size_t 
   });
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include "control/watch/worker_state.h"
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Looks at a session's workers from outside, whatever they do. Any thread, until the channel is closed.
 class Inspector {
@@ -19,4 +19,4 @@ class Inspector {
   virtual void dump(const TraceDump& dump) = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

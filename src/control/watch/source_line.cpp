@@ -14,7 +14,7 @@
 #include "control/segment/segment.h"
 #include "core/handle.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -70,4 +70,4 @@ void add_source_lines(std::span<WorkerState> states, Segment& segment) {
       state.line = source_line(segment, state.worker, std::min(Clock::now() + kAnswersWithin, end));
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -14,7 +14,7 @@
 #include "core/handle.h"
 #include "core/log.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -142,4 +142,4 @@ void TraceWriter::run() {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 
 #include "core/wire.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 class Segment;
 
@@ -43,4 +43,4 @@ class TraceWriter {
 
 inline constexpr uint32_t kMostDumps = 100;  ///< of a session that fails again and again; the last ones have this number
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 #include "control/segment/segment.h"
 #include "core/printable.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 void encode(Writer& out, const WorkerState& s) {
   out.put(s.worker);
@@ -126,4 +126,4 @@ std::string hang_report(std::span<const WorkerState> states, int num_workers, ui
   return text;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

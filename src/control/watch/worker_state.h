@@ -7,7 +7,7 @@
 #include "agreement/deadlock.h"
 #include "core/wire.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 class Segment;
 
@@ -29,4 +29,4 @@ std::string last_seen(Segment& segment,
 /// One line a worker: where it is, what it does, for how long, whom it waits for. Workers without a state have not answered.
 std::string hang_report(std::span<const WorkerState> states, int num_workers, uint64_t issued);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -3,7 +3,7 @@
 #include "control/wire/tensors_inside.h"
 #include "core/arena.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 void encode(Writer& out, const std::vector<Offer>& offers) {
   out.put(static_cast<uint64_t>(offers.size()));
@@ -76,4 +76,4 @@ Value put_together(const Value& value, const std::vector<Tensor>& large) {
   return whole;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

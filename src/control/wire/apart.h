@@ -4,10 +4,10 @@
 
 #include <vector>
 
-#include "agreement/arrival.h"
+#include "collective/node/operand.h"
 #include "core/wire.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 inline constexpr int64_t kApart = int64_t{32} << 10;  ///< bytes of the smallest tensor that does
 
@@ -30,4 +30,4 @@ Offer offer_of(const Tensor& tensor, bool is_near);
 Value set_apart(const Value& value, std::vector<Tensor>& large);
 Value put_together(const Value& value, const std::vector<Tensor>& large);  ///< @throws WireError  a number that is none
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -4,7 +4,7 @@
 
 #include "agreement/failures.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 const char* to_string(Action action) {
   constexpr const char* kNames[] = {"shut_down",         "kill_reg",           "get_global_func",  "call_packed",
@@ -51,7 +51,7 @@ void encode(Writer& out, const Command& c, std::span<const Value> args) {
     out.put(c.reg);
     out.put(c.func);
     out.put(static_cast<uint64_t>(args.size()));
-    for (const Value& arg : args) tutti::encode(out, arg);
+    for (const Value& arg : args) detail::encode(out, arg);
     return;
   }
   switch (c.action) {
@@ -77,8 +77,8 @@ void encode(Writer& out, const Command& c, std::span<const Value> args) {
       out.put(c.worker);
       out.put(c.reg);
       out.put(c.token);
-      tutti::encode(out, c.token ? Value() : args[0]);
-      tutti::encode(out, c.offers);
+      detail::encode(out, c.token ? Value() : args[0]);
+      detail::encode(out, c.offers);
       break;
   }
 }
@@ -91,8 +91,8 @@ void encode(Writer& out, const Reply& r) {
   out.put(r.token);
   encode(out, r.origin);
   out.put(r.site);
-  if (r.kind == Reply::Kind::kValue) tutti::encode(out, r.value);
-  if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) tutti::encode(out, r.offers);
+  if (r.kind == Reply::Kind::kValue) detail::encode(out, r.value);
+  if (r.kind == Reply::Kind::kValue || r.kind == Reply::Kind::kPlaces) detail::encode(out, r.offers);
   if (r.kind == Reply::Kind::kError || r.kind == Reply::Kind::kConsequence) {
     for (const std::string* text :
          {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function, &r.failure.traceback})
@@ -200,4 +200,4 @@ Reply decode_reply(std::span<const std::byte> bytes) {
   return r;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

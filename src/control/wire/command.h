@@ -11,7 +11,7 @@
 #include "core/wire.h"
 #include "tutti/action.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 inline constexpr uint8_t kWireVersion = 1;
 
@@ -63,4 +63,4 @@ std::vector<std::byte> encode(const Reply& reply);
 void encode_frame(Writer& out, const Reply& reply);
 Reply decode_reply(std::span<const std::byte> bytes);  ///< @throws WireError
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 
 #include "tutti/value.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Values that the controller and worker 0 pass each other inside their process: host arrays of copies, opaque objects.
 class Exchange {
@@ -28,4 +28,4 @@ class Exchange {
   uint64_t last_ = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 #include "core/settings.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 int64_t hash(const Tensor& array) {
@@ -27,4 +27,4 @@ Tensor unpack_host_array(const Value& packed) {
   return host;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

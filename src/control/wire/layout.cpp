@@ -8,7 +8,7 @@
 #include "core/process.h"
 #include "core/settings.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 int Layout::num_nodes() const { return 1 + *std::max_element(node_of.begin(), node_of.end()); }
 
@@ -65,4 +65,4 @@ Layout decode_layout(Reader& in) {
   return layout;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -6,7 +6,7 @@
 
 #include "core/wire.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Who takes part in a session and where. The same on all ranks.
 struct Layout {
@@ -30,4 +30,4 @@ struct Layout {
 void encode(Writer& out, const Layout& layout);
 Layout decode_layout(Reader& in);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 std::optional<Origin> find_poison(const Value& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value.data()))
@@ -61,4 +61,4 @@ Value on_host(const Value& value) {
   return items;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

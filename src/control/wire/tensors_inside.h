@@ -7,7 +7,7 @@
 #include "agreement/origin.h"
 #include "tutti/value.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 void each_tensor(const Value& value, const std::function<void(const Tensor& tensor)>& use);
 std::optional<Origin> find_poison(const Value& value);
@@ -18,4 +18,4 @@ bool lies_on_device(const Value& value);  ///< a tensor in it
 /// With such copies of those tensors that lie on devices.
 Value on_host(const Value& value);
 
-}  // namespace tutti
+}  // namespace tutti::detail

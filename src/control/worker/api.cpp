@@ -7,6 +7,7 @@
 #include "device/streams.h"
 
 namespace tutti {
+using namespace detail;
 namespace {
 
 Worker& here(const char* what) {

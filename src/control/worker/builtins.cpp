@@ -1,4 +1,4 @@
-#include "control/worker/builtins.h"
+#include "core/builtins.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "collective/ccl.h"
+#include "control/worker/module_functions.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
 #include "core/interpreter.h"
@@ -16,7 +17,7 @@
 #include "topology/bind.h"
 #include "tutti/function.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 Comm comm(bool in_group) { return in_group ? worker::group() : worker::world(); }
@@ -95,7 +96,7 @@ void add(const char* name, F function, int written_arg = -1) {
 /// Collectives, under "runtime.disco." and under each ccl's own prefix.
 void add_collectives(const std::string& prefix) {
   auto add = [&](const char* name, auto function, int written_arg = -1) {
-    tutti::add((prefix + name).c_str(), function, written_arg);
+    detail::add((prefix + name).c_str(), function, written_arg);
   };
   add(
       "allreduce",
@@ -187,14 +188,13 @@ void register_all() {
 
 void register_builtins() {
   static std::once_flag once;
-  std::call_once(once, register_all);
+  static thread_local bool is_at_it = false;  // the registry calls this for each of the functions, too
+  if (is_at_it) return;
+  std::call_once(once, [] {
+    is_at_it = true;
+    register_all();
+    is_at_it = false;
+  });
 }
 
-namespace {
-
-/// When the library is loaded: get_global_func finds them before the first session.
-[[maybe_unused]] const bool registered = (register_builtins(), true);
-
-}  // namespace
-
-}  // namespace tutti
+}  // namespace tutti::detail

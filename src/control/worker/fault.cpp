@@ -14,7 +14,7 @@
 #include "core/settings.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using What = Fault::What;
@@ -117,4 +117,4 @@ void Faults::strike(Fault::Where where, uint64_t seq, bool may_throw) const {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

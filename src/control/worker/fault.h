@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tutti {
+namespace tutti::detail {
 
 struct Fault {
   enum class What { kThrow, kDelay, kStall, kExit, kSegv, kKill };
@@ -43,4 +43,4 @@ class Faults {
   std::vector<Fault> faults_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr uint64_t kShort = 2000;  // ticks, somewhat less than a microsecond
@@ -81,4 +81,4 @@ void Inbox::decode(std::span<const std::byte> frame) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

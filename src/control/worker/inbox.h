@@ -5,7 +5,7 @@
 #include "control/segment/segment.h"
 #include "control/wire/command.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A worker's end of its node's command ring: one command at a time, and how to wait for the next.
 class Inbox {
@@ -37,4 +37,4 @@ class Inbox {
   std::string malformed_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tutti {
+namespace tutti::detail {
 
 Collectives::Members world_of(const Layout& layout, int worker) {
   Collectives::Members members{
@@ -49,4 +49,4 @@ int32_t device_id(const Layout& layout, int worker, const Shape& device_ids) {
   return static_cast<int32_t>(id);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

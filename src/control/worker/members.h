@@ -6,7 +6,7 @@
 #include "collective/collectives.h"
 #include "control/wire/layout.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 Collectives::Members world_of(const Layout& layout, int worker);
 Collectives::Members group_of(const Layout& layout, int worker);
@@ -15,4 +15,4 @@ Collectives::Members listed(const Layout& layout, int worker, const std::vector<
 /// Of this worker, as init_ccl is told: by the place on its node; without a list the place itself.  @throws UsageError
 int32_t device_id(const Layout& layout, int worker, const Shape& device_ids);
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include <span>
 
-namespace tutti {
+namespace tutti::detail {
 
 void Outbox::put(const Reply& reply) {
   if (answers_) return answers_->push_back(encode(reply));
@@ -19,4 +19,4 @@ void Outbox::put(const Reply& reply) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

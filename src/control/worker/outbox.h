@@ -6,7 +6,7 @@
 #include "control/segment/segment.h"
 #include "control/wire/command.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A worker's replies to the controller, by its node's memory.
 class Outbox {
@@ -23,4 +23,4 @@ class Outbox {
   std::deque<std::vector<std::byte>>* answers_ = nullptr;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

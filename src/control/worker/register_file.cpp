@@ -5,7 +5,7 @@
 #include "control/wire/tensors_inside.h"
 #include "tutti/function.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 void RegisterFile::grow(int64_t id) {
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -60,4 +60,4 @@ Value RegisterFile::argument(size_t position, const Value& arg, int written_arg)
   return slot.value;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

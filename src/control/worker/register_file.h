@@ -8,7 +8,7 @@
 #include "control/wire/command.h"
 #include "tutti/value.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A worker's numbered slots. Register 0 is reserved. A slot holds a value or says which failure took it.
 class RegisterFile {
@@ -39,4 +39,4 @@ class RegisterFile {
   std::vector<Slot> slots_{1};  // register 0 is none
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -11,7 +11,7 @@
 #include "control/worker/worker.h"
 #include "core/env.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 void Worker::copy_on_worker0(const Command& command) {
   if (id_ != 0) {
@@ -157,4 +157,4 @@ bool Worker::await_moved() {
   return !segment_.abandoned();
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -15,7 +15,7 @@
 #include "device/devices.h"
 #include "tutti/function.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 [[gnu::tls_model("initial-exec")]] thread_local Worker* current_worker = nullptr;  // looked at by every call
@@ -327,4 +327,4 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
   outbox_.put(report);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -20,7 +20,7 @@
 #include "core/process.h"
 #include "device/streams.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// One worker: executes the commands of its inbox, in order, on its register file.
 class Worker {
@@ -45,6 +45,7 @@ class Worker {
   const Layout& layout() const { return segment_.layout(); }
   int group_id() const { return id_ / layout().group_size(); }
   Collectives& collectives() { return collectives_; }
+  Agreement& agreement() { return agreement_; }
   Recorder& recorder() { return recorder_; }
   Collectives::Members world() const { return world_of(layout(), id_); }
   Collectives::Members group() const { return group_of(layout(), id_); }
@@ -107,4 +108,4 @@ class Worker {
   Record::State state_ = Record::State::kDone;  // of it
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -118,4 +118,4 @@ void Worker0::rest(State state, std::chrono::nanoseconds at_most) {
   state_.store(State::kAwake, std::memory_order_seq_cst);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -11,7 +11,7 @@
 #include "core/doorbell.h"
 #include "core/spin_lock.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The controller's own worker. A controller that waits runs those of its commands that promise to be short itself; its thread
 /// runs all others, and these too when the controller does not come to it: it looks now and then while commands come, and sleeps
@@ -67,4 +67,4 @@ class Worker0 {
   WorkerThread thread_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

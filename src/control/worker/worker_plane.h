@@ -9,7 +9,7 @@
 #include "control/watch/worker_state.h"
 #include "control/worker/fault.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What a worker's agreement asks of it: records, faults for tests, looks at the node.
 class WorkerPlane final : public ControlPlane {
@@ -34,4 +34,4 @@ class WorkerPlane final : public ControlPlane {
   const Faults& faults_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A thread that can be waited for with a limit. Joined by its destructor.
 class WorkerThread {
@@ -35,4 +35,4 @@ class WorkerThread {
   std::jthread thread_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

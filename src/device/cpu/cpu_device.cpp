@@ -8,7 +8,7 @@
 #include "core/arena.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
@@ -38,4 +38,4 @@ DeviceApi& cpu_device() {
   return device;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,8 +2,8 @@
 
 #include "device/device_api.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 DeviceApi& cpu_device();
 
-}  // namespace tutti
+}  // namespace tutti::detail

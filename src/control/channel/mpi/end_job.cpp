@@ -14,7 +14,7 @@
 #include "core/exit_codes.h"
 #include "core/process.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -52,4 +52,4 @@ void end_node(Segment& segment) {
   abort_after(segment.has(0) ? 0ms : kFirstAbort, kExitUncaught);  // the controller's node first, whatever its rank in the world
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

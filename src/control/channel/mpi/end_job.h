@@ -2,7 +2,7 @@
 
 #include "control/segment/segment.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// MPI_Abort, also where MPI itself is stuck. Ranks other than 0 wait 0.5 s first: mpirun 4.1 may crash of two at once.
 [[noreturn]] void abort_job(int code);
@@ -10,4 +10,4 @@ namespace tutti {
 /// (PeerWatch).
 [[noreturn]] void end_node(Segment& segment);
 
-}  // namespace tutti
+}  // namespace tutti::detail

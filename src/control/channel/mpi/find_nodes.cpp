@@ -17,7 +17,7 @@
 #include "core/shared_memory.h"
 #include "tutti/error.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -122,4 +122,4 @@ int Nodes::ranks_each() const {
   return static_cast<int>(on_first);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

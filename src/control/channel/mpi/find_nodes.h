@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Where the ranks of a job are.
 struct Nodes {
@@ -21,4 +21,4 @@ struct Nodes {
 /// Binds the ranks, too. Collective.  @throws UsageError, SystemError
 Nodes find_nodes(MPI_Comm control, bool owns_mpi, const std::string& bind);
 
-}  // namespace tutti
+}  // namespace tutti::detail

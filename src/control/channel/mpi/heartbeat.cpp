@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace tutti {
+namespace tutti::detail {
 
 Heartbeat::Heartbeat(std::chrono::seconds limit, std::vector<int> neighbours, Clock::time_point now)
     : limit_(limit), neighbours_(std::move(neighbours)), asked_(now) {}
@@ -33,4 +33,4 @@ std::optional<Heartbeat::Silent> Heartbeat::silent(Clock::time_point now) {
   return std::nullopt;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

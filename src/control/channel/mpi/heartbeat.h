@@ -8,7 +8,7 @@
 
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Which neighbours a leader has heard from. Any message counts; one that has never come is not missed (its leader starts later),
 /// nor is one that has said good-bye.
@@ -43,4 +43,4 @@ class Heartbeat {
   Clock::time_point sent_{}, asked_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

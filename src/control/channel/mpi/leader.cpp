@@ -7,7 +7,7 @@
 #include "control/channel/mpi/tags.h"
 #include "control/watch/source_line.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr size_t kMostSending = 64;  // messages under way before a leader holds back
@@ -307,4 +307,4 @@ bool Leader::complete_sends() {
   return worked;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

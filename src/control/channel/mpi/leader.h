@@ -17,7 +17,7 @@
 #include "control/watch/trace_file.h"
 #include "control/watch/worker_state.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// What this rank's leaders have sent, by rank, and received, over all sessions of a job: what no leader was there for any more
 /// is received at the job's end.
@@ -154,4 +154,4 @@ class Leader {
   std::atomic<uint64_t> sent_{0}, consumed_below_{0}, finished_below_{0};
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

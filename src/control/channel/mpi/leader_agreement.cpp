@@ -4,7 +4,7 @@
 #include "agreement/board_view.h"
 #include "control/channel/mpi/leader.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 bool Leader::forward_arrivals() {
   bool worked = false;
@@ -84,4 +84,4 @@ void Leader::hand_down(const Verdicts::Fallen& fallen) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -5,7 +5,7 @@
 #include "control/channel/workers.h"
 #include "core/env.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Neighbours that are silent from now on are not lost.
 void Leader::say_good_bye() {
@@ -57,4 +57,4 @@ void Leader::beat() {
   for (int rank : heartbeat_->neighbours()) send(rank, Kind::kBeat, body.bytes());
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -4,7 +4,7 @@
 #include "agreement/deadlock.h"
 #include "control/channel/mpi/leader.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -90,4 +90,4 @@ std::vector<WorkerState> Leader::look_below(Clock::time_point deadline, bool wit
   return all;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -3,7 +3,7 @@
 #include "control/channel/mpi/end_job.h"
 #include "core/log.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -76,4 +76,4 @@ void LeaderThread::lose(const std::string& why) {
   end_node(segment());
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -4,7 +4,7 @@
 
 #include "control/channel/mpi/leader.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Drives a leader, so that one whose worker computes starves nobody.
 class LeaderThread final : public Leader {
@@ -30,4 +30,4 @@ class LeaderThread final : public Leader {
   std::thread thread_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -12,7 +12,6 @@
 #include "control/channel/mpi/mpi_workers.h"
 #include "control/channel/mpi/peer_watch.h"
 #include "control/channel/mpi/tags.h"
-#include "control/worker/builtins.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
 #include "core/exit_codes.h"
@@ -20,7 +19,7 @@
 #include "core/settings.h"
 #include "core/traceback.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -98,7 +97,6 @@ MpiJob::MpiJob(MPI_Comm comm, bool owns_mpi, const std::string& bind, std::funct
   data_raw_ = data_.get();
   MPI_Comm_rank(control_.get(), &rank_);
   MPI_Comm_size(control_.get(), &size_);
-  register_builtins();
   nodes_ = find_nodes(control_.get(), owns_mpi_, bind);
   mail_.sent.assign(static_cast<size_t>(size_), 0);
   auto call = [](MPI_Comm, int, void* job, void*) -> int {
@@ -262,4 +260,4 @@ std::unique_ptr<Workers> MpiJob::start_session(int num_workers, int num_groups, 
   return channel;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

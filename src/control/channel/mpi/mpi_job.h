@@ -12,7 +12,7 @@
 #include "control/channel/workers.h"
 #include "control/wire/exchange.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The ranks of an MPI job as a pool: rank 0 starts sessions on ranks 0..n-1, one at a time; the others sleep.
 class MpiJob {
@@ -56,4 +56,4 @@ class MpiJob {
   bool starting_ = false;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

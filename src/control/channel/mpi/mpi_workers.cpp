@@ -7,7 +7,7 @@
 #include "control/worker/worker.h"
 #include "core/exit_codes.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 MpiWorkers::MpiWorkers(std::unique_ptr<Segment> own, Exchange& exchange, MPI_Comm control, LeaderMail& mail, void* data,
                        std::function<void(Segment&)> ended)
@@ -84,4 +84,4 @@ void MpiWorkers::close() noexcept {
   watch_.reset();
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -7,7 +7,7 @@
 #include "control/channel/segment_workers.h"
 #include "control/wire/exchange.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Workers are the ranks of an MPI job. On the controller's node: its ring; other nodes are reached through their leaders.
 class MpiWorkers final : public SegmentWorkers {
@@ -34,4 +34,4 @@ class MpiWorkers final : public SegmentWorkers {
   std::optional<PeerWatch> watch_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

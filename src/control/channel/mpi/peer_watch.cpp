@@ -16,7 +16,7 @@
 #include "core/log.h"
 #include "core/process.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -95,4 +95,4 @@ void PeerWatch::lose(int peer) {
   abort_job(kExitUncaught);
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

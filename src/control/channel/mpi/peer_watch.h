@@ -5,7 +5,7 @@
 #include "control/segment/segment.h"
 #include "core/handle.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Notices that a process of this node has ended in the middle of a session, whatever the launcher makes of it: the leader
 /// watches the others, they watch the leader. A thread that sleeps in the kernel. Half a second later, which is the launcher's,
@@ -29,4 +29,4 @@ class PeerWatch {
   std::jthread thread_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

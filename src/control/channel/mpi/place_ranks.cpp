@@ -6,7 +6,7 @@
 #include "topology/bind.h"
 #include "topology/discover.h"
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using topology::Assignment, topology::Binding, topology::IndexSet, topology::Self;
@@ -119,4 +119,4 @@ void place_ranks(MPI_Comm machine, Binding binding) {
   apply(decode_assignment(assigned));
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -109,4 +109,4 @@ std::vector<std::pair<int, uint64_t>> Verdicts::missing(Clock::time_point now) {
   return members;
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -9,7 +9,7 @@
 #include "agreement/rule.h"
 #include "core/doorbell.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// The root's table of arrivals from several nodes; here the verdicts on collectives across nodes fall. A plain state
 /// machine: the clock is an argument, messages are the caller's.
@@ -50,4 +50,4 @@ class Verdicts final : public MemberView {
   bool mismatch_pending_ = false;
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

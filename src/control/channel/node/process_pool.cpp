@@ -17,7 +17,6 @@
 #include <iterator>
 #include <thread>
 
-#include "control/worker/builtins.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
 #include "core/exit_codes.h"
@@ -29,7 +28,7 @@
 
 extern char** environ;
 
-namespace tutti {
+namespace tutti::detail {
 namespace {
 
 constexpr const char* kEnvironment = "TUTTI_WORKER_SOCKET";
@@ -112,10 +111,6 @@ ProcessPool& ProcessPool::instance() {
 void ProcessPool::remember_program(std::vector<std::string> arguments) {
   std::lock_guard lock(mutex_);
   program_ = std::move(arguments);
-}
-
-void interop::set_worker_program(std::vector<std::string> arguments) {
-  ProcessPool::instance().remember_program(std::move(arguments));
 }
 
 WorkerProcess ProcessPool::start() {
@@ -266,7 +261,6 @@ std::optional<int> serve_if_worker_process() {
         kEnvironment, socket));
   ::unsetenv(kEnvironment);
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
-  register_builtins();
   watch_signals();
   leave_interrupts_to_controller();
   watch_controller(socket, controller.pid);
@@ -284,4 +278,8 @@ std::optional<int> serve_if_worker_process() {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail
+
+void tutti::interop::set_worker_program(std::vector<std::string> arguments) {
+  detail::ProcessPool::instance().remember_program(std::move(arguments));
+}

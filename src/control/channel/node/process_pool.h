@@ -11,7 +11,7 @@
 #include "control/segment/segment.h"
 #include "core/handle.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// A worker process of this machine: the program, executed again, inside tutti::run. It ends when the controller shuts its socket
 /// down, or ends.
@@ -49,4 +49,4 @@ std::optional<std::string> how_it_ended(pid_t pid);
 /// Whether this process is one of another's pool; then serves until the other goes.
 std::optional<int> serve_if_worker_process();
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -8,7 +8,7 @@
 #include "core/exit_codes.h"
 #include "core/log.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 ProcessWorkers::ProcessWorkers(const Layout& layout, Exchange& exchange, std::chrono::milliseconds start_timeout)
     : SegmentWorkers(std::make_unique<Segment>(Segment::Kind::kShared, layout, 0)),
@@ -71,4 +71,4 @@ void ProcessWorkers::close() noexcept {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

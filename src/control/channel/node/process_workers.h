@@ -7,7 +7,7 @@
 #include "control/channel/segment_workers.h"
 #include "control/wire/exchange.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Workers are processes of this machine; worker 0 is a thread of the controller's.
 class ProcessWorkers final : public SegmentWorkers {
@@ -24,4 +24,4 @@ class ProcessWorkers final : public SegmentWorkers {
   std::vector<WorkerProcess> processes_;  // of workers 1, 2, ...
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -9,7 +9,7 @@
 #include "core/exit_codes.h"
 #include "core/log.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 ThreadWorkers::ThreadWorkers(const Layout& layout, Exchange& exchange)
     : SegmentWorkers(std::make_unique<Segment>(Segment::Kind::kPrivate, layout, 0)) {
@@ -53,4 +53,4 @@ void ThreadWorkers::give_up(std::string_view why) noexcept {
   close();
 }
 
-}  // namespace tutti
+}  // namespace tutti::detail

@@ -7,7 +7,7 @@
 #include "control/wire/exchange.h"
 #include "control/worker/worker_thread.h"
 
-namespace tutti {
+namespace tutti::detail {
 
 /// Workers are threads of this process.
 class ThreadWorkers final : public SegmentWorkers {
@@ -22,4 +22,4 @@ class ThreadWorkers final : public SegmentWorkers {
   std::vector<WorkerThread> threads_;  // of workers 1, 2, ...
 };
 
-}  // namespace tutti
+}  // namespace tutti::detail

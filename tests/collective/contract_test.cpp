@@ -1,0 +1,306 @@
+// The contract of every back end, of Communicator itself: members agree, then start() moves the bytes. No Comm and no
+// Collectives, which check operands and choose the back end, are in between. Each member knows from rank, root and size what it
+// must find.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include "collective/ccl.h"
+#include "collective/node/eager_moves.h"
+#include "collective/node/peer_memory.h"
+#include "control/worker/worker.h"
+#include "device/streams.h"
+#include "support/delayed_device.h"
+#include "support/session_kinds.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::detail;
+using namespace tutti_test;
+
+constexpr double kUntouched = -1;
+
+double value(int rank, int64_t i) { return rank * 1e6 + static_cast<double>(i); }
+
+/// Float64 in the worker's memory: its arena, other memory of the process (`foreign`), or its device.
+struct Memory {
+  Memory(const std::vector<double>& values, bool foreign) {
+    const auto count = static_cast<int64_t>(values.size());
+    const Tensor host = Tensor::from<double>(values);
+    if (worker::device() != cpu()) {
+      tensor = Tensor::empty({count}, kFloat64, worker::device());
+      tensor.copy_from(host);
+    } else if (foreign) {
+      kept = values;
+      tensor = Tensor::wrap(kept.data(), {count}, kFloat64);
+    } else {
+      tensor = host;
+    }
+  }
+  Buffer buffer(int64_t first = 0, int64_t count = -1) const {
+    auto* data = static_cast<char*>(tensor.data()) + first * kFloat64.size_bytes();
+    return {.data = data, .count = count < 0 ? tensor.element_count() : count, .dtype = kFloat64};
+  }
+  std::vector<double> values() const {  // of a device: once its stream is done
+    Tensor host = Tensor::empty(tensor.shape(), kFloat64);
+    host.copy_from(tensor);
+    const auto span = host.values<double>();
+    return {span.begin(), span.end()};
+  }
+  std::vector<double> kept;
+  Tensor tensor;
+};
+
+std::vector<double> values_of(int rank, int64_t count, int64_t first = 0) {
+  std::vector<double> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(rank, first + i);
+  return values;
+}
+std::vector<double> untouched(int64_t count) { return std::vector<double>(static_cast<size_t>(count), kUntouched); }
+void append(std::vector<double>& to, const std::vector<double>& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+/// One member's end of a communicator that the test has made.
+class Member {
+ public:
+  Member(const std::string& ccl, std::vector<int> workers, bool foreign, bool eager)
+      : workers_(std::move(workers)), foreign_(foreign), eager_(eager), plane_(worker_.collectives().data_plane()) {
+    const auto at = std::find(workers_.begin(), workers_.end(), worker_.id());
+    rank_ = at == workers_.end() ? -1 : static_cast<int>(at - workers_.begin());
+    if (rank_ < 0) return;
+    static std::atomic<uint64_t> made{0};  // threads of one process count together: the key must not depend on it
+    key_ = members_key(CommKind::kNamed, workers_, std::hash<std::string>()(ccl) + (foreign ? 1 : 0) + (eager ? 2 : 0));
+    const auto from_first = [this](std::span<std::byte> bytes) {
+      Tensor t = Tensor::wrap(bytes.data(), {std::ssize(bytes)}, kUInt8);
+      worker::comm(workers_).broadcast(t, t, 0);
+    };
+    row_ = &find_ccl(ccl, plane_, workers_);
+    communicator_ = row_->make({plane_, workers_, key_, worker::device(), from_first});
+  }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(workers_.size()); }
+
+  void check_all() {
+    if (rank_ < 0) return;                            // the others are among themselves
+    for (const int64_t n : {0, 1, 5, 1025, 33001}) {  // bytes with the arrivals, one piece of staging memory, several
+      n_ = n;
+      for (const bool in_place : {false, true}) allreduce(in_place), allgather(in_place);
+      reduce_scatter();
+      all_to_all();
+      all_to_all_v();
+      for (const int root : std::set<int>{0, size() / 2, size() - 1}) {
+        for (const bool in_place : {false, true}) broadcast(root, in_place);
+        for (const bool even : {true, false}) scatter(root, even), gather(root, even);
+      }
+      if (size() == 2) send_recv();
+    }
+    if (const std::string error = communicator_->poll_error(); !error.empty()) throw std::logic_error("poll_error: " + error);
+  }
+
+ private:
+  /// What Collectives does once it has checked the operands.
+  void start(CollectiveOp op, int64_t count, Buffer src, Buffer dst, ReduceOp reduce = ReduceOp::kSum, int root = 0,
+             std::vector<int64_t> counts = {}, bool lists_counts = false) {
+    Agreement& agreement = worker_.agreement();
+    Arrival mine{.worker = worker_.id(),
+                 .id = agreement.next_id(key_),
+                 .signature = {.op = op, .reduce = reduce, .dtype = kFloat64, .root = root, .count = count}};
+    mine.signature.device_type = worker::device().type;
+    mine.members.assign(workers_.begin(), workers_.end());
+    if (lists_counts) mine.counts = counts;
+    const bool on_node = row_->name == "local";
+    if (plane_.node && worker::device() == cpu() && row_->name != "mpi") {
+      if (on_node && eager_ && !lists_counts && is_eager(op, mine.signature, workers_.size())) {
+        mine.attached.has_bytes = true;
+        if (src.data) mine.attached.bytes = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
+      }
+      mine.attached.words = pack(operand_of(src, *plane_.node), operand_of(dst, *plane_.node));
+    }
+    const std::vector<Arrival>& members = agreement.agree(mine);
+    agreement.moves();
+    communicator_->start({.op = op,
+                          .rank = rank_,
+                          .src = src,
+                          .dst = dst,
+                          .reduce = reduce,
+                          .root = root,
+                          .counts = std::move(counts),
+                          .members = &members,
+                          .device = worker::device(),
+                          .stream = worker::device() == cpu() ? nullptr : current_stream(worker::device())});
+    agreement.ends(true);
+  }
+
+  void expect(const char* what, const std::vector<double>& have, const std::vector<double>& want) const {
+    if (have == want) return;
+    size_t i = 0;
+    while (i < std::min(have.size(), want.size()) && have[i] == want[i]) ++i;
+    throw std::logic_error(std::string(what) + " of " + std::to_string(n_) + " among " + std::to_string(size()) + ", rank " +
+                           std::to_string(rank_) + ": element " + std::to_string(i) + " is " +
+                           (i < have.size() ? std::to_string(have[i]) : "missing") + ", expected " +
+                           (i < want.size() ? std::to_string(want[i]) : "none"));
+  }
+
+  std::vector<double> sum(int64_t first, int64_t count) const {
+    std::vector<double> all = values_of(0, count, first);
+    for (int r = 1; r < size(); ++r)
+      for (int64_t i = 0; i < count; ++i) all[static_cast<size_t>(i)] += value(r, first + i);
+    return all;
+  }
+
+  void allreduce(bool in_place) {
+    const Memory src(values_of(rank_, n_), foreign_), dst(untouched(n_), foreign_);
+    const Memory& to = in_place ? src : dst;
+    start(CollectiveOp::kAllreduce, n_, src.buffer(), to.buffer());
+    expect("allreduce", to.values(), sum(0, n_));
+    if (!in_place) expect("allreduce's source", src.values(), values_of(rank_, n_));
+    const Memory most(values_of(rank_, n_), foreign_);
+    start(CollectiveOp::kAllreduce, n_, most.buffer(), most.buffer(), ReduceOp::kMax);
+    expect("allreduce max", most.values(), values_of(size() - 1, n_));
+  }
+
+  void reduce_scatter() {
+    const Memory src(values_of(rank_, n_ * size()), foreign_), dst(untouched(n_), foreign_);
+    start(CollectiveOp::kReduceScatter, n_, src.buffer(), dst.buffer());
+    expect("reduce_scatter", dst.values(), sum(n_ * rank_, n_));
+  }
+
+  void allgather(bool in_place) {
+    std::vector<double> all, before = untouched(n_ * size());
+    for (int r = 0; r < size(); ++r) append(all, values_of(r, n_));
+    if (in_place)
+      for (int64_t i = 0; i < n_; ++i) before[static_cast<size_t>(rank_ * n_ + i)] = value(rank_, i);
+    const Memory src(values_of(rank_, n_), foreign_), dst(before, foreign_);
+    start(CollectiveOp::kAllgather, n_, in_place ? dst.buffer(rank_ * n_, n_) : src.buffer(), dst.buffer());
+    expect("allgather", dst.values(), all);
+  }
+
+  void all_to_all() {
+    std::vector<double> all;
+    for (int r = 0; r < size(); ++r) append(all, values_of(r, n_, n_ * rank_));
+    const Memory src(values_of(rank_, n_ * size()), foreign_), dst(untouched(n_ * size()), foreign_);
+    start(CollectiveOp::kAllToAll, n_ * size(), src.buffer(), dst.buffer());
+    expect("all_to_all", dst.values(), all);
+  }
+
+  /// Some members send nothing to some.
+  int64_t part(int from, int to) const { return n_ / 2 * ((from + 2 * to) % 3); }
+
+  void all_to_all_v() {
+    std::vector<int64_t> counts;
+    std::vector<double> sent, all;
+    for (int to = 0; to < size(); ++to) {
+      counts.push_back(part(rank_, to));
+      append(sent, values_of(rank_, part(rank_, to), 1000 * to));
+    }
+    for (int from = 0; from < size(); ++from) {
+      counts.push_back(part(from, rank_));
+      append(all, values_of(from, part(from, rank_), 1000 * rank_));
+    }
+    const Memory src(sent, foreign_), dst(untouched(std::ssize(all)), foreign_);
+    start(CollectiveOp::kAllToAllV, std::ssize(all), src.buffer(), dst.buffer(), ReduceOp::kSum, 0, counts, true);
+    expect("all_to_all with counts", dst.values(), all);
+  }
+
+  void broadcast(int root, bool in_place) {
+    const Memory src(rank_ == root ? values_of(root, n_) : untouched(n_), foreign_), dst(untouched(n_), foreign_);
+    const Memory& to = in_place ? src : dst;
+    start(CollectiveOp::kBroadcast, n_, rank_ == root ? src.buffer() : Buffer{.dtype = kFloat64}, to.buffer(), ReduceOp::kSum,
+          root);
+    expect("broadcast", to.values(), values_of(root, n_));
+  }
+
+  std::vector<int64_t> parts(bool even) const {
+    std::vector<int64_t> counts;
+    for (int r = 0; r < size(); ++r) counts.push_back(even ? n_ : n_ / 3 * (r % 3));  // the first gets nothing
+    return counts;
+  }
+
+  void scatter(int root, bool even) {
+    const std::vector<int64_t> counts = parts(even);
+    const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0}), own = counts[static_cast<size_t>(rank_)];
+    const int64_t before = std::accumulate(counts.begin(), counts.begin() + rank_, int64_t{0});
+    const Memory src(rank_ == root ? values_of(root, all) : std::vector<double>(), foreign_), dst(untouched(own), foreign_);
+    start(CollectiveOp::kScatter, own, rank_ == root ? src.buffer() : Buffer{.dtype = kFloat64}, dst.buffer(), ReduceOp::kSum,
+          root, counts, !even && rank_ == root);
+    expect("scatter", dst.values(), values_of(root, own, before));
+  }
+
+  void gather(int root, bool even) {
+    const std::vector<int64_t> counts = parts(even);
+    const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0}), own = counts[static_cast<size_t>(rank_)];
+    std::vector<double> wanted;
+    for (int r = 0; r < size(); ++r) append(wanted, values_of(r, counts[static_cast<size_t>(r)]));
+    const Memory src(values_of(rank_, own), foreign_), dst(rank_ == root ? untouched(all) : std::vector<double>(), foreign_);
+    start(CollectiveOp::kGather, own, src.buffer(), rank_ == root ? dst.buffer() : Buffer{.dtype = kFloat64}, ReduceOp::kSum,
+          root, counts, !even && rank_ == root);
+    if (rank_ == root) expect("gather", dst.values(), wanted);
+  }
+
+  void send_recv() {
+    const Memory memory(rank_ == 0 ? values_of(0, n_) : untouched(n_), foreign_);
+    const Buffer none{.dtype = kFloat64};
+    start(CollectiveOp::kSendRecv, n_, rank_ == 0 ? memory.buffer() : none, rank_ == 1 ? memory.buffer() : none);
+    expect("send_recv", memory.values(), values_of(0, n_));
+  }
+
+  Worker& worker_ = *Worker::current();
+  std::vector<int> workers_;
+  bool foreign_, eager_;
+  DataPlane plane_;
+  int rank_ = -1;
+  CommKey key_ = 0;
+  const Ccl* row_ = nullptr;
+  std::unique_ptr<Communicator> communicator_;
+  int64_t n_ = 0;
+};
+
+/// All, in reverse; a subset in an order of its own; one alone.
+std::vector<std::vector<int>> member_lists(int count) {
+  std::vector<int> all(static_cast<size_t>(count)), odd;
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<std::vector<int>> lists{all};
+  if (count > 1) lists.push_back({all.rbegin(), all.rend()});
+  if (count > 2) lists.push_back({count - 1, 0});
+  lists.push_back({count - 1});
+  return lists;
+}
+
+const bool registered = [] {
+  register_global_func("contract.check", [](const std::string& ccl) {
+    for (const std::vector<int>& workers : member_lists(worker::count()))
+      for (const bool foreign : {false, true})
+        for (const bool eager : {false, true}) Member(ccl, workers, foreign, eager).check_all();
+  });
+  return true;
+}();
+
+void check(const std::string& ccl) {
+  auto session = make_session();
+  session.get_global_func("contract.check")(ccl);
+  session.sync_all();
+}
+
+TEST(Contract, of_mpi_or_what_stands_for_it) { check("mpi"); }
+TEST(Contract, of_what_auto_picks) { check("auto"); }
+TEST(Contract, of_memory_that_a_node_shares) {
+  const char* one = std::getenv("TUTTI_TEST_ONE_NODE");
+  if (!one || one[0] == '1') check("local");
+}
+
+TEST(Contract, of_a_device_whose_work_is_done_late) {
+  if (kind() != "thread" || workers() > 4) return;  // the device is of one process
+  delayed::install();
+  const char* seeds = std::getenv("TUTTI_TEST_SEEDS");
+  for (int seed = 0; seed < (seeds ? std::atoi(seeds) : 1); ++seed) {
+    delayed::set_seed(static_cast<uint64_t>(seed) << 32);
+    auto session = make_session();
+    session.init_ccl("delayed");
+    session.get_global_func("contract.check")("delayed");
+    session.sync_all();
+  }
+}
+
+}  // namespace
