@@ -19,11 +19,11 @@ ArrivalLine::Key ArrivalLine::key_of(const CollectiveId& id, const Signature& s)
 }
 
 void ArrivalLine::write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record) {
-  version_.store(2 * number - 1, std::memory_order_relaxed);
+  version_.store(2 * number - 1, std::memory_order_relaxed);  // seen by all who see one of the words below
   const uint64_t words[] = {key.comm, key.seq, key.index_root, key.what | (in_record ? kInRecord : 0), key.count, step, taken};
   for (size_t i = 0; i < 7; ++i)
     words_[i].store(words[i], std::memory_order_release);  // release: never seen before the odd version
-  version_.store(2 * number, std::memory_order_seq_cst);
+  version_.store(2 * number, std::memory_order_seq_cst);   // before our look at the sleepers (Doorbell)
 }
 
 bool ArrivalLine::read(Seen& out) const {

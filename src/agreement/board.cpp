@@ -59,6 +59,7 @@ SharedRecord Board::failures(int worker) {
   return {memory_ + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)), kFailuresBytes};
 }
 
+/// Acquire: with the last of its arrivals ended, what it has done in the memory of others is done.
 bool Board::may_move(int worker) {
   const uint64_t arrived = std::max(line(worker, 0).version(), line(worker, 1).version()) / 2;
   return arrived > member(worker).ended.load(std::memory_order_acquire);

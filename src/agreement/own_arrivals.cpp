@@ -8,6 +8,7 @@
 
 namespace tutti::detail {
 
+/// Relaxed: the writer has stored them before its line, and the caller has read that line.
 std::array<uint64_t, 6> attached_words(Board& board, int worker, int line) {
   std::array<uint64_t, 6> words;
   for (size_t i = 0; i < words.size(); ++i) words[i] = board.member(worker).attached[line][i].load(std::memory_order_relaxed);
@@ -86,17 +87,21 @@ void OwnArrivals::agrees(int worker, uint64_t taken) {
   seen_taken_[static_cast<size_t>(worker)] = taken;
 }
 
+/// In order with the bell: a member counts itself as asleep before its last look at this number, we store before we look at the
+/// count.
 void OwnArrivals::take() {
   auto& taken = board_.member(worker_).taken;
   taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   board_.bell().ring_ordered();
 }
 
+/// Release: what we have read of the others stays before it.
 void OwnArrivals::take_quietly() {
   auto& taken = board_.member(worker_).taken;
   taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
+/// Release: our accesses to memory of others stay before it (Board::may_move).
 void OwnArrivals::over() { board_.member(worker_).ended.store(arrived_, std::memory_order_release); }
 
 }  // namespace tutti::detail

@@ -146,8 +146,7 @@ std::unique_ptr<Workers> detail::start_workers(std::string_view name, int num_wo
   // a job of one rank without MPI is a thread
   if (name == "thread" || (name == "mpi" && num_workers == 1)) return std::make_unique<ThreadWorkers>(layout, exchange);
   if (name == "process") return std::make_unique<ProcessWorkers>(layout, exchange, start_timeout);
-  throw UsageError(
-      fmt::format("no control channel '{}' for {} workers here; expected thread, process or mpi", name, num_workers));
+  throw UsageError(fmt::format("no back end '{}' for {} workers here; expected thread, process or mpi", name, num_workers));
 }
 
 Session Session::create(SessionOptions options, Where where) {

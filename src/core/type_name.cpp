@@ -6,6 +6,7 @@
 #include <typeinfo>
 
 #include "core/demangle.h"
+#include "tutti/value.h"
 
 namespace tutti::detail {
 

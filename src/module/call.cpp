@@ -5,6 +5,7 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "core/demangle.h"
 #include "core/type_name.h"
 #include "module/check.h"
 #include "module/runtime.h"
@@ -291,7 +292,7 @@ void raise_current_exception() noexcept {
   } catch (const ModuleError& error) {
     set_raised(make_error(error.kind(), error.what(), error.traceback(), std::current_exception()));
   } catch (const std::exception& error) {
-    set_raised(make_error(type_name(typeid(error)), what_of(error), "", std::current_exception()));
+    set_raised(make_error(demangled(typeid(error).name()), what_of(error), "", std::current_exception()));
   } catch (...) {
     set_raised(make_error("RuntimeError", "an exception that is not a std::exception", "", std::current_exception()));
   }

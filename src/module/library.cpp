@@ -17,6 +17,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/demangle.h"
 #include "core/env.h"
 #include "core/log.h"
 #include "core/printable.h"
@@ -180,7 +181,7 @@ void Library::run_constructors(uint64_t first, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) constructors[i](0, no_arguments, environ);
     return;
   } catch (const std::exception& error) {
-    kind = type_name(typeid(error));
+    kind = demangled(typeid(error).name());
     message = what_of(error);
   } catch (...) {
     message = "not a std::exception";

@@ -75,7 +75,7 @@ Value module_functions(const Value& module) {
 }  // namespace tutti::ffi
 
 void tutti::detail::register_module_functions() {
-  register_global_func("runtime.disco.load_vm_module", ffi::load_vm_module);
-  register_global_func("runtime.disco.module_get_function", ffi::module_get_function);
-  register_global_func("runtime.disco.module_functions", ffi::module_functions);
+  register_global_func("runtime.disco.load_vm_module", ffi::load_vm_module, {.override_existing = true});
+  register_global_func("runtime.disco.module_get_function", ffi::module_get_function, {.override_existing = true});
+  register_global_func("runtime.disco.module_functions", ffi::module_functions, {.override_existing = true});
 }

@@ -78,6 +78,9 @@ def circles(edges):
 
 wrong, edges, folders = [], {}, {}
 for room, path, name in sources():
+    if room is None:
+        wrong.append(f"{path.relative_to(root)} is in no room")
+        continue
     unit = str(name.with_suffix(""))
     if room != "launcher":
         if path.suffix == ".cpp":
@@ -87,6 +90,10 @@ for room, path, name in sources():
         if path.suffix == ".h" and str(name) not in OF_THE_API and re.search(r"^namespace tutti {", path.read_text(), re.MULTILINE):
             wrong.append(f"{path.relative_to(root)} is internal: its namespace is tutti::detail or its room's, not tutti, which is the API's")
     for included in INCLUDE.findall(path.read_text()):
+        if (root / "launcher" / included).exists():
+            included = "launcher/" + included
+        elif included.startswith(".") or (root / "src" / included).exists() and not room_of(included):
+            wrong.append(f"{path.relative_to(root)} includes {included}, which is in no room")
         to = room_of(included)
         if to is None:
             continue  # public headers, generated ones

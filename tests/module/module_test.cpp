@@ -284,7 +284,7 @@ TEST_F(Module, what_keeps_a_library_from_loading) {
   expect(library("needs_tvm_symbol"), "TVM's runtime");
   expect(library("needs_tvm_backend"), "TVM's runtime");
   expect(library("constructor_throws"), "a constructor threw: not today");
-  expect(library("constructor_throws"), "std::logic_error");
+  expect(library("constructor_throws"), "NotToday");
   expect(library("no_initialization"), "no vm_initialization");
   rows[std::string("make_int\0", 9)];
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("no function 'make_int\\x00'"), std::string::npos);

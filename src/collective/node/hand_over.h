@@ -20,6 +20,7 @@ class HandOver {
   void done() {
     ++count_;
     auto& mine = node_.step(worker_);
+    // what we have moved is seen by all who see the step; and the store comes before our look at the sleepers
     mine.store(mine.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
     node_.bell->ring_ordered();
   }

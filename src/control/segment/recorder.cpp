@@ -18,6 +18,8 @@ uint64_t pack(Record::What what, uint8_t kind, ReduceOp reduce = ReduceOp::kSum,
 }
 constexpr uint64_t kStateMask = 0xff00;
 
+// Relaxed: a reader may see a record that is half written, or mixed with the one that replaces it. The count, stored after the
+// words of a new record and looked at again after they were read, tells.
 void put(std::atomic<uint64_t>& word, uint64_t value) { word.store(value, std::memory_order_relaxed); }
 uint64_t get(const std::atomic<uint64_t>& word) { return word.load(std::memory_order_relaxed); }
 

@@ -32,12 +32,13 @@ size_t RingWriter::write_some(std::span<const std::byte> bytes) {
   for (size_t done = 0; done < n;) {
     const size_t at = at_ & (memory_.size() - 1), piece = std::min({n - done, memory_.size() - at, kRingPiece});
     std::memcpy(memory_.data() + at, bytes.data() + done, piece);
-    head_->store(at_ += piece, std::memory_order_release);
+    head_->store(at_ += piece, std::memory_order_release);  // the bytes are there for all who see it
     done += piece;
   }
   return n;
 }
 
+/// Release: our reads come before the writer may write there again.
 void RingReader::tell() {
   if (told_ != at_) tail_->store(told_ = at_, std::memory_order_release);
 }

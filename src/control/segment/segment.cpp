@@ -12,7 +12,7 @@
 namespace tutti::detail {
 namespace {
 
-constexpr uint64_t kMagic = 0x746e656d67657335;  // changes with the layout
+constexpr uint64_t kMagic = 0x746e656d67657336;  // changes with the layout
 
 uint64_t pid_namespace() {
   struct stat status {};

@@ -8,7 +8,7 @@
 
 namespace tutti::detail {
 
-/// Looks at a session's workers from outside, whatever they do. Any thread, until the channel is closed.
+/// Looks at a session's workers from outside, whatever they do. Any thread, until the workers are closed.
 class Inspector {
  public:
   virtual ~Inspector() = default;

@@ -87,10 +87,11 @@ void import_python_module(const std::string& module_name) {
   get_global_func(kImport)(std::vector<Value>{module_name});
 }
 
+/// All of them override: a first time that failed, for want of memory, has left some.
 template <class F>
 void add(const char* name, F function, int written_arg = -1) {
   register_global_func(fmt::format("runtime.disco.{}", name), function,
-                       {.function = {.quick = false, .written_arg = written_arg}});
+                       {.override_existing = true, .function = {.quick = false, .written_arg = written_arg}});
 }
 
 /// Collectives, under "runtime.disco." and under each ccl's own prefix.
@@ -150,19 +151,29 @@ void add_tests(const std::string& ccl) {
 
 /// What is no part of Disco: for people, benchmarks and first tests of a cluster.
 void add_our_own() {
-  register_global_func("tutti.describe_worker", [] {
-    const auto& gpu = topology::assignment().gpu;  // of this process; of a machine that nobody has looked at: none
-    return List{host_name(), getpid(), to_string(worker::device()), gpu.empty() ? "-" : gpu, to_string(topology::granted().cpus)};
-  });
-  register_global_func("tutti.place", [] {  // Session::places
-    const auto& assigned = topology::assignment();
-    const auto granted = topology::granted();
-    const Shape cpus(granted.cpus.indices().begin(), granted.cpus.indices().end());
-    const Shape memory(granted.memory.begin(), granted.memory.end());
-    return List{host_name(), cpus, assigned.is_bound, assigned.gpu, assigned.gpu_pci, assigned.nic, assigned.why, memory};
-  });
-  register_global_func("tutti.echo", [](const Value& value) { return value; });
-  register_global_func("tutti.quick_echo", [](const Value& value) { return value; }, {.function = {.quick = true}});
+  const RegisterOptions again{.override_existing = true};
+  register_global_func(
+      "tutti.describe_worker",
+      [] {
+        const auto& gpu = topology::assignment().gpu;  // of this process; of a machine that nobody has looked at: none
+        return List{host_name(), getpid(), to_string(worker::device()), gpu.empty() ? "-" : gpu,
+                    to_string(topology::granted().cpus)};
+      },
+      again);
+  register_global_func(
+      "tutti.place",
+      [] {  // Session::places
+        const auto& assigned = topology::assignment();
+        const auto granted = topology::granted();
+        const Shape cpus(granted.cpus.indices().begin(), granted.cpus.indices().end());
+        const Shape memory(granted.memory.begin(), granted.memory.end());
+        return List{host_name(), cpus, assigned.is_bound, assigned.gpu, assigned.gpu_pci, assigned.nic, assigned.why, memory};
+      },
+      again);
+  register_global_func(
+      "tutti.echo", [](const Value& value) { return value; }, again);
+  register_global_func("tutti.quick_echo", [](const Value& value) { return value; },
+                       {.override_existing = true, .function = {.quick = true}});
 }
 
 void register_all() {
@@ -191,9 +202,11 @@ void register_builtins() {
   static thread_local bool is_at_it = false;  // the registry calls this for each of the functions, too
   if (is_at_it) return;
   std::call_once(once, [] {
-    is_at_it = true;
+    const struct AtIt {
+      AtIt() { is_at_it = true; }
+      ~AtIt() { is_at_it = false; }
+    } at_it;
     register_all();
-    is_at_it = false;
   });
 }
 

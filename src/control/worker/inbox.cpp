@@ -24,7 +24,7 @@ void Inbox::await() {
   const uint64_t since = ticks();
   if (calls_in_a_row_ > kFlood && policy_.spin < WaitPolicy().spin) {
     auto& nappers = segment_.header().nappers;
-    nappers.fetch_add(1, std::memory_order_seq_cst);
+    nappers.fetch_add(1, std::memory_order_seq_cst);  // before the looks below: a controller that begins to wait wakes us
     for (int naps = 0; naps < kNaps && !is_due() && !segment_.abandoned(); ++naps) {
       const uint32_t seen = bell.value.load(std::memory_order_acquire);
       if (!is_due()) bell.sleep(seen, kFloodNap);

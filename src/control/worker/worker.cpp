@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "control/wire/tensors_inside.h"
+#include "core/demangle.h"
 #include "core/env.h"
 #include "core/exit_codes.h"
 #include "core/log.h"
@@ -107,12 +108,13 @@ void Worker::give_up(Segment& segment, int id, const std::exception& error) {
 
 bool Worker::run_fetched(bool at_once) {
   inbox_.take();
-  slot_.current_seq.store(command_.seq, std::memory_order_relaxed);
+  slot_.current_seq.store(command_.seq, std::memory_order_relaxed);  // reports and naps go by it, nothing else
   recorder_.begin_command(command_.seq, command_.action, at_once);
   const bool goes_on = execute();
   if (goes_on) faults_.at(Fault::Where::kChannel, command_.seq);
   recorder_.end_command(state_);
   failures_.publish(command_.seq);
+  // release: its replies, its failure and its writes are seen by all who see the number
   shown_.finished_seq.store(command_.seq, std::memory_order_release);
   if (command_.seq >= segment_.header().awaited.load(std::memory_order_relaxed)) segment_.header().controller.ring_ordered();
   segment_.board().bell().ring_ordered();
@@ -167,14 +169,14 @@ bool Worker::execute() {
   } catch (const ConsequenceError& error) {
     forget_traceback();
     leave_collectives(error.origin);
-    record_failure(&error, error.origin, type_name(typeid(error)));
+    record_failure(&error, error.origin, demangled(typeid(error).name()));
   } catch (const ModuleError& error) {
     forget_traceback();  // the module's own is better
     leave_collectives({id_, command_.seq});
     record_failure(&error, std::nullopt, error.kind(), error.traceback());
   } catch (const std::exception& error) {
     leave_collectives({id_, command_.seq});
-    record_failure(&error, std::nullopt, type_name(typeid(error)), take_traceback());
+    record_failure(&error, std::nullopt, demangled(typeid(error).name()), take_traceback());
   } catch (const ThreadEnds&) {  // nobody can stop that
     give_up(
         segment_, id_,
@@ -299,7 +301,7 @@ std::string Worker::function_name() const {
 void Worker::leave_collectives(Origin origin) {
   failures_.add(origin);
   failures_.publish(command_.seq);
-  shown_.failed_seq.store(command_.seq, std::memory_order_release);
+  shown_.failed_seq.store(command_.seq, std::memory_order_release);  // after the interval that says why
   segment_.board().bell().ring();
   segment_.header().controller.ring();  // a leader tells the other nodes
 }

@@ -26,6 +26,8 @@ Worker0::Worker0(Segment& segment, Exchange* exchange, void* mpi_parent, std::fu
   });
 }
 
+/// Without a fence: a worker 0 that is just going to sleep may be overlooked, and sees the command when its first sleep, a short
+/// one, is over (rest(), tests/model/worker0.pml).
 void Worker0::issued() {
   if (state_.load(std::memory_order_seq_cst) == State::kSleeps) wake();
 }
