@@ -33,9 +33,9 @@ struct Arrival {
   Signature signature;
   std::vector<int64_t> counts;  ///< scatter, gather: on the root, the parts of all members (none: equal ones); split: color, key,
                                 ///< and up to three more; kAllToAllV: elements to each member, then from each
-  std::vector<int32_t> members;  ///< worker ids by rank
+  std::vector<int32_t> members;  ///< worker ids by rank; empty: it declined
   uint64_t step = 0;             ///< where this member's step counter stands (node-local data movement)
-  uint64_t taken = 0;            ///< where its count of agreements stands: it may not write anew before all have taken
+  uint64_t taken = 0;  ///< how many agreements this member has taken note of: who agrees waits for one more before writing anew
   /// Collectives of this command that this member left without success, with the reason's origin.
   std::vector<std::pair<CollectiveId, Origin>> left;
   // on the node only, not encoded

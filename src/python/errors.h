@@ -1,4 +1,5 @@
-// tutti's exceptions as Python's. One that passes through a worker's Python function comes out of it as what it was.
+// tutti's exceptions as Python's. One that passes through a worker's Python function comes out of it as what it was,
+// but for a UsageError, whose line in Python helps more.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -31,7 +32,7 @@ class PythonError : public ModuleError {
 /// The exception that is set, as C++. With the lock.
 [[noreturn]] void throw_python_error();
 
-/// What has been thrown on its way through Python, if it was: see bind_errors.
+/// The C++ exception that a worker's Python function let pass, kept in `exception`; null: there is none.
 std::exception_ptr original_of(py::handle exception);
 /// Sets what is being handled as Python's exception.
 void set_python_error();
@@ -40,6 +41,7 @@ void log(const char* what, const std::exception& error) noexcept;
 /// In a destructor: Ctrl-C is raised again where Python goes on, another exception is told of on sys.stderr, and ends here.
 void put_off(py::error_already_set& error) noexcept;
 
+/// Exceptions of tutti become Python's; in a worker each keeps the C++ one.
 void bind_errors(py::module_& module);
 
 }  // namespace tutti::python

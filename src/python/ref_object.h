@@ -32,12 +32,12 @@ struct RefObject {
 /// Made by bind_refs, before any handle.
 struct RefTypes {
   PyTypeObject *ref = nullptr, *function = nullptr, *module = nullptr;
-  vectorcallfunc call = nullptr;  ///< of a function
+  vectorcallfunc call = nullptr;  ///< what a call of a handle runs
 };
 RefTypes& ref_types();
 
 const Ref* as_ref(py::handle object);                     ///< null: it is none
-py::object make_ref_object(PyTypeObject* type, Ref ref);  ///< of `type`, or of what derives from it
+py::object make_ref_object(PyTypeObject* type, Ref ref);  ///< `type`: one of RefTypes, or derived from one
 py::object to_ref(Ref ref);                               ///< a DRef
 py::object to_function_ref(Ref ref);                      ///< a DPackedFunc
 py::object to_module_ref(Ref ref);                        ///< a DModule

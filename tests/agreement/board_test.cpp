@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "agreement/remote_verdict.h"
 
@@ -13,7 +15,7 @@ using namespace tutti::detail;
 
 struct Made {
   explicit Made(int num_workers)
-      : workers(static_cast<size_t>(num_workers)), memory(Board::size_bytes(num_workers, workers.size()) / 64 + 1) {
+      : workers(static_cast<size_t>(num_workers)), memory(Board::size_bytes(num_workers, workers.size()) / 64) {
     std::iota(workers.begin(), workers.end(), 0);
     board.emplace(reinterpret_cast<std::byte*>(memory.data()), num_workers, workers);
   }
@@ -63,24 +65,26 @@ TEST(Board, parts_of_members_do_not_overlap) {
   Made made(kWorkers);
   Board& board = *made.board;
   for (int worker = 0; worker < kWorkers; ++worker) {
-    const std::vector<std::byte> text(100, std::byte(worker + 1));
+    const std::vector<std::byte> text(4096, std::byte(worker + 1));
     board.arrival(worker).write(text);
     board.verdict(worker).write(text);
     board.failures(worker).write(text);
     board.member(worker).finished_seq = static_cast<uint64_t>(worker) + 1;
     for (int line = 0; line < Board::kLines; ++line)
-      std::memset(board.attached_bytes(worker, line), worker * 2 + line, kAttachedBytes);
+      std::memset(board.attached_bytes(worker, line), worker * 2 + line + 1, kAttachedBytes);
   }
   for (int worker = 0; worker < kWorkers; ++worker) {
     std::vector<std::byte> bytes;
     for (const SharedRecord& record : {board.arrival(worker), board.verdict(worker), board.failures(worker)}) {
       ASSERT_TRUE(record.read(bytes));
-      EXPECT_EQ(bytes, std::vector<std::byte>(100, std::byte(worker + 1)));
+      EXPECT_EQ(bytes, std::vector<std::byte>(4096, std::byte(worker + 1)));
     }
     EXPECT_EQ(board.member(worker).finished_seq, static_cast<uint64_t>(worker) + 1);
-    for (int line = 0; line < Board::kLines; ++line)
+    for (int line = 0; line < Board::kLines; ++line) {
+      EXPECT_EQ(board.line(worker, line).version(), 0u);
       for (const size_t at : {size_t{0}, kAttachedBytes - 1})
-        EXPECT_EQ(board.attached_bytes(worker, line)[at], std::byte(worker * 2 + line));
+        EXPECT_EQ(board.attached_bytes(worker, line)[at], std::byte(worker * 2 + line + 1));
+    }
   }
 }
 

@@ -12,7 +12,7 @@ struct Operand {
   enum class Where : uint8_t {
     kForeign,  ///< they can't reach it
     kHere,     ///< in the process that all members share; `offset` is its address
-    kArena     ///< in an extent of its process's arena
+    kArena     ///< in an arena of its owner's process: `fd` and `extent` name the piece, `offset` is from its begin
   };
   Where where = Where::kForeign;
   int32_t fd = -1;

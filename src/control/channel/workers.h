@@ -12,12 +12,13 @@
 
 namespace tutti::detail {
 
-/// Tensors that travel apart (control/wire/apart.h). `relax` is called meanwhile.
+/// Tensors that travel apart (control/wire/apart.h). `relax` is called in waits.
 class Transfers {
  public:
   virtual ~Transfers() = default;
-  /// A copy of a tensor that a worker offers, or into one.  @throws SystemError, TransportError
+  /// A copy of the tensor that a worker offers.  @throws SystemError, TransportError, what `relax` throws
   virtual Tensor take(int worker, const Offer& offer, const std::function<void()>& relax) = 0;
+  /// Copies `from` into the tensor that a worker offers.  @throws as take()
   virtual void give(int worker, const Offer& offer, const Tensor& from, const std::function<void()>& relax) = 0;
   /// The worker need not wait for more of command `seq`.
   virtual void settle(int worker, uint64_t seq) noexcept = 0;
@@ -32,7 +33,7 @@ class Workers {
   virtual Channel& channel() = 0;
   virtual Transfers& transfers() = 0;
   virtual Inspector& inspector() = 0;
-  /// The session is to end: workers that somebody has stopped go on.
+  /// The session is to end: worker processes that somebody has stopped (SIGSTOP) go on.
   virtual void resume() noexcept {}
   /// After shut_down: waits for the workers to end (or, after a TransportError, ends them) and frees everything.
   virtual void close() noexcept = 0;

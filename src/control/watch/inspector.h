@@ -8,7 +8,7 @@
 
 namespace tutti::detail {
 
-/// Looks at a session's workers from outside, whatever they do. Any thread, until the workers are closed.
+/// Looks at a session's workers from outside, whatever they do. Any thread, until Workers::close().
 class Inspector {
  public:
   virtual ~Inspector() = default;
