@@ -28,33 +28,40 @@ constexpr double kUntouched = -1;
 
 double value(int rank, int64_t i) { return rank * 1e6 + static_cast<double>(i); }
 
-/// Float64 in the worker's memory: its arena, other memory of the process (`foreign`), or its device.
-struct Memory {
-  Memory(const std::vector<double>& values, bool foreign) {
-    const auto count = static_cast<int64_t>(values.size());
-    const Tensor host = Tensor::from<double>(values);
+/// Float64 in the worker's memory: its arena, other memory of the process (`foreign`), or its device. One element before and one
+/// behind are to stay as they are.
+class Memory {
+ public:
+  Memory(const std::vector<double>& values, bool foreign) : before_(values), kept_{kUntouched} {
+    kept_.insert(kept_.end(), values.begin(), values.end());
+    kept_.push_back(kUntouched);
+    const auto count = static_cast<int64_t>(kept_.size());
+    const Tensor host = Tensor::from<double>(kept_);
     if (worker::device() != cpu()) {
-      tensor = Tensor::empty({count}, kFloat64, worker::device());
-      tensor.copy_from(host);
+      tensor_ = Tensor::empty({count}, kFloat64, worker::device());
+      tensor_.copy_from(host);
     } else if (foreign) {
-      kept = values;
-      tensor = Tensor::wrap(kept.data(), {count}, kFloat64);
+      tensor_ = Tensor::wrap(kept_.data(), {count}, kFloat64);
     } else {
-      tensor = host;
+      tensor_ = host;
     }
   }
-  Buffer buffer(int64_t first = 0, int64_t count = -1) const {
-    auto* data = static_cast<char*>(tensor.data()) + first * kFloat64.size_bytes();
-    return {.data = data, .count = count < 0 ? tensor.element_count() : count, .dtype = kFloat64};
+  Buffer buffer() const { return part(0, std::ssize(before_)); }
+  Buffer part(int64_t first, int64_t count) const {
+    return {.data = static_cast<char*>(tensor_.data()) + (1 + first) * kFloat64.size_bytes(), .count = count, .dtype = kFloat64};
   }
   std::vector<double> values() const {  // of a device: once its stream is done
-    Tensor host = Tensor::empty(tensor.shape(), kFloat64);
-    host.copy_from(tensor);
+    Tensor host = Tensor::empty(tensor_.shape(), kFloat64);
+    host.copy_from(tensor_);
     const auto span = host.values<double>();
-    return {span.begin(), span.end()};
+    if (span.front() != kUntouched || span.back() != kUntouched) throw std::logic_error("written beside the operand");
+    return {span.begin() + 1, span.end() - 1};
   }
-  std::vector<double> kept;
-  Tensor tensor;
+  const std::vector<double>& before() const { return before_; }
+
+ private:
+  std::vector<double> before_, kept_;
+  Tensor tensor_;
 };
 
 std::vector<double> values_of(int rank, int64_t count, int64_t first = 0) {
@@ -162,6 +169,10 @@ class Member {
                            (i < want.size() ? std::to_string(want[i]) : "none"));
   }
 
+  void unchanged(const std::string& what, const Memory& src) const {
+    expect((what + "'s source").c_str(), src.values(), src.before());
+  }
+
   std::vector<double> sum(int64_t first, int64_t count) const {
     std::vector<double> all = values_of(0, count, first);
     for (int r = 1; r < size(); ++r)
@@ -174,7 +185,7 @@ class Member {
     const Memory& to = in_place ? src : dst;
     start(CollectiveOp::kAllreduce, n_, src.buffer(), to.buffer());
     expect("allreduce", to.values(), sum(0, n_));
-    if (!in_place) expect("allreduce's source", src.values(), values_of(rank_, n_));
+    if (!in_place) unchanged("allreduce", src);
     std::vector<double> mine(static_cast<size_t>(n_)), most(mine.size(), size() - 1);
     for (size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<double>((static_cast<size_t>(rank_) + i) % workers_.size());
     const Memory both(mine, foreign_);
@@ -186,6 +197,7 @@ class Member {
     const Memory src(values_of(rank_, n_ * size()), foreign_), dst(untouched(n_), foreign_);
     start(CollectiveOp::kReduceScatter, n_, src.buffer(), dst.buffer());
     expect("reduce_scatter", dst.values(), sum(n_ * rank_, n_));
+    unchanged("reduce_scatter", src);
   }
 
   void allgather(bool in_place) {
@@ -194,8 +206,9 @@ class Member {
     if (in_place)
       for (int64_t i = 0; i < n_; ++i) before[static_cast<size_t>(rank_ * n_ + i)] = value(rank_, i);
     const Memory src(values_of(rank_, n_), foreign_), dst(before, foreign_);
-    start(CollectiveOp::kAllgather, n_, in_place ? dst.buffer(rank_ * n_, n_) : src.buffer(), dst.buffer());
+    start(CollectiveOp::kAllgather, n_, in_place ? dst.part(rank_ * n_, n_) : src.buffer(), dst.buffer());
     expect("allgather", dst.values(), all);
+    unchanged("allgather", src);
   }
 
   void all_to_all() {
@@ -204,6 +217,7 @@ class Member {
     const Memory src(values_of(rank_, n_ * size()), foreign_), dst(untouched(n_ * size()), foreign_);
     start(CollectiveOp::kAllToAll, n_ * size(), src.buffer(), dst.buffer());
     expect("all_to_all", dst.values(), all);
+    unchanged("all_to_all", src);
   }
 
   /// Some members send nothing to some.
@@ -223,6 +237,7 @@ class Member {
     const Memory src(sent, foreign_), dst(untouched(std::ssize(all)), foreign_);
     start(CollectiveOp::kAllToAllV, std::ssize(all), src.buffer(), dst.buffer(), ReduceOp::kSum, 0, counts, true);
     expect("all_to_all with counts", dst.values(), all);
+    unchanged("all_to_all with counts", src);
   }
 
   void broadcast(int root, bool in_place) {
@@ -231,6 +246,7 @@ class Member {
     start(CollectiveOp::kBroadcast, n_, rank_ == root ? src.buffer() : Buffer{.dtype = kFloat64}, to.buffer(), ReduceOp::kSum,
           root);
     expect("broadcast", to.values(), values_of(root, n_));
+    if (!in_place) unchanged("broadcast", src);
   }
 
   std::vector<int64_t> parts(bool even) const {
@@ -247,6 +263,7 @@ class Member {
     start(CollectiveOp::kScatter, own, rank_ == root ? src.buffer() : Buffer{.dtype = kFloat64}, dst.buffer(), ReduceOp::kSum,
           root, counts, !even && rank_ == root);
     expect("scatter", dst.values(), values_of(root, own, before));
+    unchanged("scatter", src);
   }
 
   void gather(int root, bool even) {
@@ -258,6 +275,7 @@ class Member {
     start(CollectiveOp::kGather, own, src.buffer(), rank_ == root ? dst.buffer() : Buffer{.dtype = kFloat64}, ReduceOp::kSum,
           root, counts, !even && rank_ == root);
     if (rank_ == root) expect("gather", dst.values(), wanted);
+    unchanged("gather", src);
   }
 
   void send_recv() {
