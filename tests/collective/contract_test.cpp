@@ -311,7 +311,9 @@ const bool registered = [] {
   register_global_func("contract.check", [](const std::string& ccl) {
     for (const std::vector<int>& workers : member_lists(worker::count()))
       for (const auto foreign : {Member::Foreign::kNone, Member::Foreign::kAll, Member::Foreign::kOdd})
-        for (const bool eager : {false, true}) Member(ccl, workers, foreign, eager).check_all();
+        for (const bool eager : {false, true})
+          if (!eager || foreign == Member::Foreign::kNone)  // bytes that travel are the same, wherever they come from
+            Member(ccl, workers, foreign, eager).check_all();
   });
   return true;
 }();
