@@ -46,7 +46,7 @@ class Memory {
       tensor_ = host;
     }
   }
-  Buffer buffer() const { return part(0, std::ssize(before_)); }
+  Buffer buffer() const { return before_.empty() ? Buffer{.dtype = kFloat64} : part(0, std::ssize(before_)); }
   Buffer part(int64_t first, int64_t count) const {
     return {.data = static_cast<char*>(tensor_.data()) + (1 + first) * kFloat64.size_bytes(), .count = count, .dtype = kFloat64};
   }

@@ -112,7 +112,8 @@ void StagedMoves::scatter(Buffer src, Buffer dst, int root, const std::vector<in
                std::min(n, counts[static_cast<size_t>(r)] - begin) * item);
       },
       [&](int64_t begin, int64_t n, int64_t at) {
-        copy(dst.at(begin), staging(root) + at + rank * most * item, std::min(n, dst.count - begin) * item);
+        if (begin < dst.count)  // a member without a part has no memory
+          copy(dst.at(begin), staging(root) + at + rank * most * item, std::min(n, dst.count - begin) * item);
       });
 }
 
@@ -123,7 +124,7 @@ void StagedMoves::gather(Buffer src, Buffer dst, int root, const std::vector<int
   in_turns(
       *std::max_element(counts.begin(), counts.end()), half / item, half,
       [&](int64_t begin, int64_t n, int64_t at) {
-        copy(staging(rank) + at, src.at(begin), std::min(n, src.count - begin) * item);
+        if (begin < src.count) copy(staging(rank) + at, src.at(begin), std::min(n, src.count - begin) * item);
       },
       [&](int64_t begin, int64_t n, int64_t at) {
         if (rank != root) return;
