@@ -12,4 +12,11 @@ int call_by_name(void* library, const char* name, A... arguments) {
   return function ? function(arguments...) : -1;
 }
 
+/// One that returns a status, found once.
+template <class... Parameters>
+struct FoundFunction {
+  const char* name = nullptr;
+  int (*call)(Parameters...) = nullptr;
+};
+
 }  // namespace tutti::detail

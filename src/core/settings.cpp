@@ -30,6 +30,10 @@ constexpr Row kRows[] = {
     {"TUTTI_SHARED_MEMORY", &Settings::shared_memory},
     {"TUTTI_ARENA", &Settings::arena},
     {"TUTTI_SIMD", &Settings::simd},
+    {"TUTTI_CUDA_LIBRARY", &Settings::cuda_library},
+    {"TUTTI_HIP_LIBRARY", &Settings::hip_library},
+    {"TUTTI_NCCL_LIBRARY", &Settings::nccl_library},
+    {"TUTTI_RCCL_LIBRARY", &Settings::rccl_library},
     {"TUTTI_MPI_MAX_COUNT", &Settings::mpi_max_count, 1, int64_t{1} << 30},
 };
 

@@ -22,6 +22,14 @@ class StreamApi {
   virtual Event record(int device_id, Stream stream) = 0;
   virtual bool is_done(Event event) = 0;  ///< @throws SystemError  the work before it has failed
   virtual void free_event(Event event) noexcept = 0;
+  /// What comes later on `stream` is done after the event: of whichever device of this type.
+  virtual void wait(int device_id, Stream stream, Event event) = 0;
+
+  static constexpr size_t kPieceBytes = size_t{1} << 20;
+  /// kPieceBytes of the host's memory that the device can read and write by itself.  @throws SystemError
+  virtual void* take_piece(int device_id) = 0;
+  /// Unused from now on; with an event, which goes with it: once that is done.
+  virtual void give_back_piece(int device_id, void* piece, Event after) noexcept = 0;
 };
 
 /// What a kind of memory must offer. Implementations are thread-safe.
@@ -33,7 +41,8 @@ class DeviceApi {
   virtual void* allocate(size_t size_bytes, int device_id, Stream stream) = 0;
   /// Work that is on `stream` by now may use the memory still; null: work on any stream.
   virtual void free(void* memory, size_t size_bytes, int device_id, Stream stream) noexcept = 0;
-  /// On `stream`, of whichever of the two is no host.
+  /// On `stream`, which is to_device's, unless that is the host. Where streams() is not null, the host's memory is a piece, and
+  /// used later.
   virtual void copy(void* to, const void* from, size_t size_bytes, Device to_device, Device from_device, Stream stream) = 0;
   /// Null: work is done when the call returns.
   virtual StreamApi* streams() { return nullptr; }

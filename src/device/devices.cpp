@@ -5,6 +5,7 @@
 #include <map>
 
 #include "device/cpu/cpu_device.h"
+#include "device/cuda/gpu_device.h"
 #include "tutti/error.h"
 
 namespace tutti::detail {
@@ -15,16 +16,23 @@ std::map<int32_t, DeviceApi*>& added() {
   return table;
 }
 
+bool is_gpu(Device device) { return device.type == dl::kCUDA || device.type == dl::kROCM; }
+
 }  // namespace
 
 DeviceApi* find_device_api(Device device) {
   if (device.type == dl::kCPU) return device.id == 0 ? &cpu_device() : nullptr;
-  const auto it = added().find(device.type);
-  return it == added().end() ? nullptr : it->second;
+  if (const auto it = added().find(device.type); it != added().end()) return it->second;
+  if (is_gpu(device)) try {
+      return &gpu_device(device.type);
+    } catch (const SystemError&) {  // device_api() tells why
+    }
+  return nullptr;
 }
 
 DeviceApi& device_api(Device device) {
   if (DeviceApi* api = find_device_api(device)) return *api;
+  if (is_gpu(device)) return gpu_device(device.type);
   throw UsageError(fmt::format("no back end for {} in this build; use cpu(0)", to_string(device)));
 }
 

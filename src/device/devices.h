@@ -4,9 +4,10 @@
 
 namespace tutti::detail {
 
-/// The back end of a device type: one explicit table.  @throws UsageError  this build has none for it
+/// The back end of a device type: one explicit table.  @throws UsageError  this build has none for it  @throws SystemError  this
+/// machine has none
 DeviceApi& device_api(Device device);
-DeviceApi* find_device_api(Device device);  ///< null: this build has none for it
+DeviceApi* find_device_api(Device device);  ///< null: there is none for it
 
 /// One more row, of a device that a test brings. Before the first session; `api` lives as long as the process.
 void add_device_api(int32_t type, DeviceApi& api);

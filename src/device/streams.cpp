@@ -63,15 +63,10 @@ void Streams::prune() {
   prune_at_ = std::max<size_t>(64, 2 * written_.size());
 }
 
-void Streams::await(Device device, Stream stream) {
+void Streams::await(Device device, Event event) {
   StreamApi& streams = *device_api(device).streams();
-  const struct Owned {
-    StreamApi& api;
-    Event event;
-    ~Owned() { api.free_event(event); }
-  } end{streams, streams.record(device.id, stream)};
   std::string why;
-  for (const auto since = Clock::now(); !streams.is_done(end.event);) {
+  for (const auto since = Clock::now(); !streams.is_done(event);) {
     if (std::string said = owner_.relax(); !said.empty()) why = std::move(said);
     if (Clock::now() - since < kYield) std::this_thread::yield();
     else std::this_thread::sleep_for(kNap);
@@ -83,7 +78,13 @@ void Streams::finish() {
   if (used_.empty()) return;
   std::exception_ptr failure;
   for (const auto& [device, stream] : used_) try {
-      await(device, stream);
+      StreamApi& api = *device_api(device).streams();
+      const struct Owned {
+        StreamApi& api;
+        Event event;
+        ~Owned() { api.free_event(event); }
+      } end{api, api.record(device.id, stream)};
+      await(device, end.event);
     } catch (...) {
       failure = std::current_exception();
     }

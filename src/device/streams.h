@@ -35,10 +35,10 @@ class Streams {
   /// Until all work is done.  @throws SystemError  it has failed: what was written since the last time is poisoned, the origin
   /// being the command that runs now; or what relax() throws
   void finish();
+  void await(Device device, Event event);  ///< @throws SystemError  as finish(), but nothing is poisoned
 
  private:
   using Key = std::pair<int32_t, int32_t>;  // type and id of a device
-  void await(Device device, Stream stream);
   void prune();
 
   Owner owner_;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include "device/copy.h"
 #include "device/devices.h"
 #include "device/streams.h"
 #include "device/weak_tensor.h"
@@ -224,11 +225,11 @@ void Tensor::copy_from(const Tensor& source) const {
   if (!is_contiguous() || !source.is_contiguous())
     throw UsageError(
         "copy_from: a strided view, expected a row-major array (C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)");
-  const Device device = device_.type == dl::kCPU ? source.device_ : device_;
-  if (device_.type != dl::kCPU) current_streams().wrote(*this);
-  device_api(device).copy(data(), source.data(), static_cast<size_t>(size_bytes()), device_, source.device_,
-                          memory_stream(device));
-  if (device_.type != source.device_.type) current_streams().finish();
+  const auto size = static_cast<size_t>(size_bytes());
+  if (device_.type == dl::kCPU && source.device_.type == dl::kCPU)
+    return device_api(device_).copy(data(), source.data(), size, device_, source.device_, nullptr);
+  current_streams().wrote(*this);
+  copy(current_streams(), device_, data(), source.device_, source.data(), size);
 }
 
 void Tensor::poison(Poison origin) const {

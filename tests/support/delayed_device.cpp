@@ -46,7 +46,12 @@ class Queue {
     work_.push_back(std::move(work));
     changed_.notify_all();
   }
-  std::string take_failure() { return std::exchange(failure_, {}); }  // by its own work
+  /// Of its work, until somebody has been told.
+  struct Failure {
+    std::mutex mutex;
+    std::string text;
+  };
+  const std::shared_ptr<Failure>& failure() const { return failure_; }
 
  private:
   void serve() {
@@ -60,7 +65,8 @@ class Queue {
       try {
         work();
       } catch (const std::exception& error) {
-        if (failure_.empty()) failure_ = error.what();
+        const std::lock_guard failed(failure_->mutex);
+        if (failure_->text.empty()) failure_->text = error.what();
       }
       work = nullptr;  // what it holds may want the device's lock
       lock.lock();
@@ -72,7 +78,7 @@ class Queue {
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
   bool ends_ = false;
-  std::string failure_;
+  std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::thread thread_;
 };
 
@@ -132,27 +138,48 @@ class Device final : public DeviceApi, public StreamApi {
   }
 
   struct Mark {
+    ~Mark() { ::operator delete(piece); }
     std::mutex mutex;
     bool is_done = false;
-    std::string failure;
+    std::shared_ptr<Queue::Failure> failure = nullptr;  // of the work before it
+    void* piece = nullptr;                              // not used any more once it is done
   };
   Event record(int /*device_id*/, Stream stream) override {
     auto* queue = static_cast<Queue*>(stream ? stream : &default_stream());
     auto mark = std::make_shared<Mark>();
-    queue->add([queue, mark] {
-      const std::lock_guard lock(mark->mutex);
+    queue->add([failure = queue->failure(), mark] {
+      const std::lock_guard lock(mark->mutex), failed(failure->mutex);
       mark->is_done = true;
-      mark->failure = queue->take_failure();
+      if (!failure->text.empty()) mark->failure = failure;
     });
     return new std::shared_ptr<Mark>(mark);
   }
   bool is_done(Event event) override {
     Mark& mark = **static_cast<std::shared_ptr<Mark>*>(event);
     const std::lock_guard lock(mark.mutex);
-    if (!mark.failure.empty()) throw SystemError(mark.failure);
+    if (mark.failure) {
+      const std::lock_guard failed(mark.failure->mutex);
+      if (const std::string text = std::exchange(mark.failure->text, {}); !text.empty()) throw SystemError(text);
+    }
     return mark.is_done;
   }
   void free_event(Event event) noexcept override { delete static_cast<std::shared_ptr<Mark>*>(event); }
+  void wait(int /*device_id*/, Stream stream, Event event) override {
+    static_cast<Queue*>(stream ? stream : &default_stream())->add([mark = *static_cast<std::shared_ptr<Mark>*>(event)] {
+      for (bool is_done = false; !is_done; std::this_thread::sleep_for(std::chrono::microseconds(10))) {
+        const std::lock_guard lock(mark->mutex);
+        is_done = mark->is_done;
+      }
+    });
+  }
+  void* take_piece(int /*device_id*/) override { return ::operator new(kPieceBytes); }
+  void give_back_piece(int /*device_id*/, void* piece, Event after) noexcept override {
+    if (!after) return ::operator delete(piece);
+    const auto mark = *static_cast<std::shared_ptr<Mark>*>(after);
+    free_event(after);
+    const std::lock_guard lock(mark->mutex);
+    mark->piece = piece;
+  }
 
   char* reach(const void* memory) {
     auto* at = static_cast<char*>(const_cast<void*>(memory));

@@ -1,0 +1,138 @@
+#include "device/cuda/driver.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "core/env.h"
+#include "core/settings.h"
+#include "tutti/device.h"
+#include "tutti/error.h"
+
+namespace tutti::detail::gpu {
+namespace {
+
+struct Vendor {
+  const char *what, *library, *variable, *remedy, *visible;
+};
+constexpr Vendor kNvidia{"CUDA driver", "libcuda.so.1", "TUTTI_CUDA_LIBRARY",
+                         "install NVIDIA's driver (nvidia-smi must list the GPU); in a container, start it with its GPUs (docker "
+                         "run --gpus all, apptainer exec --nv)",
+                         "CUDA_VISIBLE_DEVICES"};
+constexpr Vendor kAmd{"HIP runtime", "libamdhip64.so", "TUTTI_HIP_LIBRARY",
+                      "install ROCm (rocminfo must list the GPU); in a container, pass /dev/kfd and /dev/dri to it",
+                      "HIP_VISIBLE_DEVICES"};
+const Vendor& vendor(int32_t type) { return type == dl::kCUDA ? kNvidia : kAmd; }
+
+[[noreturn]] void refuse(const Vendor& vendor, const std::string& path, const std::string& why) {
+  throw SystemError(
+      fmt::format("no GPUs on {}: the {} ({}) {}; {}, or use cpu(0)", host_name(), vendor.what, path, why, vendor.remedy));
+}
+
+/// Looks functions up in a library, each by its name.
+class Library {
+ public:
+  Library(const Vendor& vendor, const std::string& path)
+      : vendor_(vendor), path_(path), library_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
+    if (!library_) {
+      const char* said = dlerror();
+      refuse(vendor, path, fmt::format("can't be loaded: {} ({} names another place)", said ? said : "?", vendor.variable));
+    }
+    if (&vendor == &kAmd) return;
+    get_ = reinterpret_cast<GetProcAddress>(dlsym(library_, "cuGetProcAddress_v2"));
+    if (!get_) refuse(vendor, path, "is older than CUDA 12: it has no cuGetProcAddress_v2");
+  }
+  template <class... P>
+  Function<P...> find(const char* name) const {
+    void* address = nullptr;
+    if (get_) {
+      int found = 0;
+      if (get_(name, &address, kCudaVersion, 0, &found) != kSuccess) address = nullptr;
+    } else {
+      address = dlsym(library_, name);
+    }
+    if (!address) refuse(vendor_, path_, fmt::format("has no {}: it is too old", name));
+    return {name, reinterpret_cast<Status (*)(P...)>(address)};
+  }
+
+ private:
+  const Vendor& vendor_;
+  const std::string& path_;
+  void* library_;
+  GetProcAddress get_ = nullptr;
+};
+
+Functions load(int32_t type, const std::string& path) {
+  const Library library(vendor(type), path);
+  const bool is_cuda = type == dl::kCUDA;
+  Functions f;
+#define TUTTI_FUNCTION(field, cuda, hip, ...) f.field = library.find<__VA_ARGS__>(is_cuda ? #cuda : #hip);
+#define TUTTI_CUDA_FUNCTION(field, cuda, ...) \
+  if (is_cuda) f.field = library.find<__VA_ARGS__>(#cuda);
+#define TUTTI_HIP_FUNCTION(field, hip, ...) \
+  if (!is_cuda) f.field = library.find<__VA_ARGS__>(#hip);
+#include "device/cuda/functions.def"
+#undef TUTTI_FUNCTION
+#undef TUTTI_CUDA_FUNCTION
+#undef TUTTI_HIP_FUNCTION
+  return f;
+}
+
+/// Of the libraries that have been asked for, by type and path: a driver, or why there is none.
+struct Found {
+  Driver* driver = nullptr;
+  std::string why;
+};
+
+}  // namespace
+
+Driver& Driver::of(int32_t type) {
+  static auto& mutex = *new std::mutex;
+  static auto& all = *new std::map<std::pair<int32_t, std::string>, Found>;
+  const std::string& set = type == dl::kCUDA ? settings().cuda_library : settings().hip_library;
+  const std::string path = set.empty() ? vendor(type).library : set;
+  const std::lock_guard lock(mutex);
+  const auto [it, is_new] = all.try_emplace({type, path});
+  Found& found = it->second;
+  if (is_new) try {
+      found.driver = new Driver(type, path);
+    } catch (const SystemError& error) {
+      found.why = error.what();
+    }
+  if (!found.driver) throw SystemError(found.why);
+  return *found.driver;
+}
+
+Driver::Driver(int32_t type, const std::string& path) : functions(load(type, path)), type_(type) {
+  const auto expect = [&](const char* call, Status status) {
+    if (status == kSuccess) return;
+    const char* visible = std::getenv(vendor(type).visible);
+    refuse(vendor(type), path,
+           fmt::format("says {} to {}{}", describe(status), call,
+                       visible ? fmt::format(" ({}=\"{}\")", vendor(type).visible, visible) : ""));
+  };
+  expect(functions.driver_version.name, functions.driver_version.call(&version_));
+  if (type == dl::kCUDA && version_ < kCudaVersion)
+    refuse(vendor(type), path, fmt::format("is for CUDA {}.{}, expected 12.0 or later", version_ / 1000, version_ % 1000 / 10));
+  expect(functions.init.name, functions.init.call(0));
+  expect(functions.device_count.name, functions.device_count.call(&device_count_));
+  if (device_count_ == 0) expect(functions.device_count.name, kNoDevice);
+}
+
+std::string Driver::describe(Status status) const {
+  const char *name = nullptr, *text = nullptr;
+  functions.error_name.call(status, &name);
+  functions.error_text.call(status, &text);
+  return name ? fmt::format("{} ({})", name, text ? text : "?") : fmt::format("error {}", status);
+}
+
+void Driver::fail(int device, std::string_view call, Status status) const {
+  throw SystemError(
+      fmt::format("{} on {}: {} failed with {}", to_string(Device{type_, device}), host_name(), call, describe(status)));
+}
+
+}  // namespace tutti::detail::gpu
