@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "collective/mpi/mpi_communicator.h"
+#include "collective/nccl/nccl_communicator.h"
 #include "collective/node/node_communicator.h"
 #include "collective/two_level/two_level_communicator.h"
 
@@ -26,6 +27,8 @@ constexpr auto make_auto = [](const Making& m) -> std::unique_ptr<Communicator> 
 constexpr Ccl kMpi{"mpi", dl::kCPU, make_mpi};
 constexpr Ccl kLocal{"local", dl::kCPU, make_local};
 constexpr Ccl kAuto{"auto", dl::kCPU, make_auto};  // over several nodes; on one it is local
+constexpr Ccl kOfGpus[] = {{"nccl", dl::kCUDA, make_nccl_communicator, nccl_reduces, check_nccl},
+                           {"rccl", dl::kROCM, make_nccl_communicator, nccl_reduces, check_nccl}};
 
 std::vector<Ccl>& added() {
   static std::vector<Ccl> rows;
@@ -49,10 +52,11 @@ const Ccl& find_ccl(std::string_view name, const DataPlane& plane, const std::ve
     throw UsageError("init_ccl: 'local' needs all workers on one node that shares memory; use 'mpi'");
   }
   std::vector<std::string_view> names{kMpi.name, kLocal.name};
-  for (const Ccl& row : added()) {
-    if (row.name == name) return row;
-    names.push_back(row.name);
-  }
+  for (const std::span<const Ccl> rows : {std::span<const Ccl>(kOfGpus), std::span<const Ccl>(added())})
+    for (const Ccl& row : rows) {
+      if (row.name == name) return row;
+      names.push_back(row.name);
+    }
   throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", name, fmt::join(names, ", ")));
 }
 

@@ -1,32 +1,23 @@
 // The back ends by their names.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "collective/communicator.h"
-#include "collective/data_plane.h"
+#include "collective/making.h"
+#include "collective/reduce.h"
 
 namespace tutti::detail {
-
-/// What a communicator is made for, and with.
-struct Making {
-  const DataPlane& plane;
-  const std::vector<int>& members;  ///< worker ids by rank
-  CommKey key;
-  Device device = {};  ///< of this member
-  /// Fills `bytes` on each member with what member 0 has in them (a new communicator's id, say). Collective.
-  std::function<void(std::span<std::byte> bytes)> from_first = {};
-};
 
 /// A row of the table of back ends.
 struct Ccl {
   std::string_view name;
   int32_t device_type;  ///< of the memory that it moves; work on other memory than the host's is under way after start()
-  std::unique_ptr<Communicator> (*make)(const Making&);
+  std::unique_ptr<Communicator> (*make)(const Making&);  ///< of devices: fails on all members or on none
+  bool (*reduces)(DType, ReduceOp) = can_reduce;
+  void (*check)(int32_t device_type) = nullptr;  ///< @throws SystemError  this machine lacks something that it needs
 };
 
 /// "local" (one node only), "mpi" (without an MPI job: local), "auto" (local among members on one node, over several nodes MPI,

@@ -154,23 +154,17 @@ Collectives::HostComm& Collectives::host_comm(const Members& comm) {
   return host;
 }
 
-/// Collective where it is made: the members pass a first message by their host memory.
+/// Collective where it is made: the members pass messages by their host memory.
 Communicator& Collectives::device_comm(const Members& comm) {
   auto& made = device_comms_[comm.key];
   if (made) return *made;
-  const auto from_first = [&](std::span<std::byte> bytes) {
-    const auto text = Tensor::wrap(bytes.data(), {std::ssize(bytes)}, kUInt8);
-    run(comm, {.op = CollectiveOp::kBroadcast, .src = &text, .dst = &text});
+  const auto all_gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+    const auto src = Tensor::wrap(const_cast<std::byte*>(mine.data()), {std::ssize(mine)}, kUInt8);
+    const auto dst = Tensor::wrap(all.data(), {std::ssize(all)}, kUInt8);
+    run(comm, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
   };
   run(comm, {.op = CollectiveOp::kBarrier});  // all or none
-  try {
-    made = device_ccl_->make({plane_, comm.workers, comm.key, device_, from_first});
-  } catch (const TransportError&) {
-    throw;
-  } catch (const std::exception& error) {
-    agreement_.broken(fmt::format("a communicator of ccl '{}'", device_ccl_->name), error.what());
-  }
-  return *made;
+  return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
 }
 
 std::string Collectives::poll_error() {
@@ -281,6 +275,7 @@ void* Collectives::user_comm(const Members& comm) {
 void Collectives::init_ccl(std::string_view ccl, const Members& world, const Members& group,
                            const std::function<int32_t()>& device_id) {
   const Ccl& row = find_ccl(ccl, plane_, world.workers);
+  if (row.check) row.check(row.device_type);
   const bool is_host = row.device_type == dl::kCPU;
   const Device device = is_host ? cpu() : Device{row.device_type, device_id()};
   current_streams().make(device);

@@ -98,6 +98,9 @@ Signature Collectives::check(const Members& comm, Request& o) const {
   auto reducible = [&] {
     if (!can_reduce(o.src->dtype(), o.reduce))
       refuse(o.op, fmt::format("{} has no {}", to_string(o.src->dtype()), to_string(o.reduce)));
+    if (o.src->device().type != dl::kCPU && !device_ccl_->reduces(o.src->dtype(), o.reduce))
+      refuse(o.op, fmt::format("ccl '{}' has no {} of {}; copy it to the host, or to another dtype", device_ccl_->name,
+                               to_string(o.reduce), to_string(o.src->dtype())));
   };
   if (o.root < 0 || o.root >= size) refuse(o.op, fmt::format("root {} of {} members", o.root, size));
   Signature s{.op = o.op, .reduce = o.reduce, .root = o.root};

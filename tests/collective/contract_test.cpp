@@ -83,13 +83,13 @@ class Member {
     if (rank_ < 0) return;
     foreign_ = foreign == Foreign::kAll || (foreign == Foreign::kOdd && rank_ % 2 == 1);
     key_ = members_key(CommKind::kNamed, workers_, std::hash<std::string>()(ccl) + static_cast<size_t>(foreign) * 2 + eager);
-    const auto from_first = [this](std::span<std::byte> bytes) {
-      Tensor t = Tensor::wrap(bytes.data(), {std::ssize(bytes)}, kUInt8);
-      worker::comm(workers_).broadcast(t, t, 0);
+    const auto all_gather = [this](std::span<const std::byte> mine, std::span<std::byte> all) {
+      const auto src = Tensor::wrap(const_cast<std::byte*>(mine.data()), {std::ssize(mine)}, kUInt8);
+      worker::comm(workers_).allgather(src, Tensor::wrap(all.data(), {std::ssize(all)}, kUInt8));
     };
     row_ = &find_ccl(ccl, plane_, workers_);
     worker::comm(workers_).barrier();  // all or none: to make it is collective
-    communicator_ = row_->make({plane_, workers_, key_, worker::device(), from_first});
+    communicator_ = row_->make({plane_, workers_, key_, worker::device(), all_gather});
   }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(workers_.size()); }
@@ -334,6 +334,15 @@ TEST(Contract, of_what_auto_picks) {
 TEST(Contract, of_memory_that_a_node_shares) {
   const char* one = std::getenv("TUTTI_TEST_ONE_NODE");
   if (!one || one[0] == '1') check("local");
+}
+
+TEST(Contract, of_gpus) {
+  const char* ccl = std::getenv("TUTTI_TEST_CCL");
+  if (!ccl) return;
+  auto session = make_session();
+  session.init_ccl(ccl);
+  session.get_global_func("contract.check")(ccl);
+  session.sync_all();
 }
 
 TEST(Contract, of_a_device_whose_work_is_done_late) {

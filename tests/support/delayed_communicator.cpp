@@ -138,11 +138,11 @@ class DelayedCommunicator final : public tutti::detail::Communicator {
   explicit DelayedCommunicator(const Making& making) {
     if (making.device.type != kType) throw SystemError("delayed: made for another device");
     auto* shared = new std::shared_ptr<Meeting>(std::make_shared<Meeting>(making.members.size()));
-    auto* first = shared;
-    making.from_first(std::as_writable_bytes(std::span(&first, 1)));
-    meeting_ = *first;  // all have read it before the second message
-    int token = 0;
-    making.from_first(std::as_writable_bytes(std::span(&token, 1)));
+    std::vector<decltype(shared)> all(making.members.size());
+    const auto pass = [&] { making.all_gather(std::as_bytes(std::span(&shared, 1)), std::as_writable_bytes(std::span(all))); };
+    pass();
+    meeting_ = *all.front();
+    pass();  // all have read it
     delete shared;
     worker_ = making.plane.worker;
   }

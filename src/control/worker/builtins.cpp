@@ -189,7 +189,7 @@ void register_all() {
   add("import_python_module", import_python_module);
   add("init_ccl", [](const std::string& ccl, const Shape& device_ids) { Worker::current()->init_ccl(ccl, device_ids); });
   add_collectives("");
-  for (const char* ccl : {"mpi", "local"}) {
+  for (const char* ccl : {"mpi", "local", "nccl", "rccl"}) {
     add_collectives(std::string(ccl) + ".");
     add_tests(ccl);
   }

@@ -1,0 +1,312 @@
+#include "collective/nccl/nccl_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "collective/nccl/library.h"
+#include "collective/reduce.h"
+#include "core/env.h"
+#include "core/settings.h"
+#include "device/devices.h"
+#include "tutti/error.h"
+
+namespace tutti::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace nccl;
+using Clock = std::chrono::steady_clock;
+
+/// How NCCL reduces a dtype: as so many elements of a type.
+struct Elements {
+  Type type;
+  int64_t each = 1;
+};
+std::optional<Elements> elements(DType dtype) {
+  constexpr std::pair<DType, Elements> kAll[] = {{kInt8, {Type::kInt8}},
+                                                 {kUInt8, {Type::kUInt8}},
+                                                 {kInt32, {Type::kInt32}},
+                                                 {kUInt32, {Type::kUInt32}},
+                                                 {kInt64, {Type::kInt64}},
+                                                 {kUInt64, {Type::kUInt64}},
+                                                 {kFloat16, {Type::kFloat16}},
+                                                 {kFloat32, {Type::kFloat32}},
+                                                 {kFloat64, {Type::kFloat64}},
+                                                 {kBool, {Type::kUInt8}},
+                                                 {kBFloat16, {Type::kBFloat16}},
+                                                 {kComplex64, {Type::kFloat32, 2}},
+                                                 {kComplex128, {Type::kFloat64, 2}}};
+  const auto* found = std::ranges::find(kAll, dtype, [](const auto& row) { return row.first; });
+  return found == std::end(kAll) ? std::nullopt : std::optional(found->second);
+}
+
+Op op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return Op::kSum;
+    case ReduceOp::kProd: return Op::kProd;
+    case ReduceOp::kMin: return Op::kMin;
+    case ReduceOp::kMax: return Op::kMax;
+    case ReduceOp::kAvg: return Op::kAvg;
+  }
+  throw UsageError("no such reduction");
+}
+
+bool all_equal(const std::vector<int64_t>& counts) {
+  return std::ranges::all_of(counts, [&](int64_t count) { return count == counts.front(); });
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  explicit NcclCommunicator(const Making& making)
+      : library_(Library::of(making.device.type)),
+        device_(making.device),
+        size_(static_cast<int>(making.members.size())),
+        plane_(making.plane) {
+    device_api(device_).streams()->set_device(device_.id);
+    begin(making, first_id(making));
+  }
+  ~NcclCommunicator() override {
+    if (!comm_) return;
+    if (settle(f().finalize.call(comm_)) == kSuccess) f().destroy.call(std::exchange(comm_, nullptr));
+    abort();
+  }
+
+  void start(const Operation& o) override;
+  std::string poll_error() override {
+    Status status = kSuccess;
+    if (!comm_ || f().async_error.call(comm_, &status) != kSuccess) return {};
+    return status == kSuccess || status == kInProgress ? "" : library_.describe("a collective", status, comm_);
+  }
+  void abort() noexcept override {
+    if (comm_) f().abort.call(std::exchange(comm_, nullptr));
+  }
+
+ private:
+  const Functions& f() const { return library_.functions; }
+  UniqueId first_id(const Making& making);
+  void begin(const Making& making, const UniqueId& id);
+  Status settle(Status status);
+  template <class... P>
+  void run(const FoundFunction<P...>& function, std::type_identity_t<P>... arguments);
+
+  class Group;
+  void scatter(const Operation& o);
+  void gather(const Operation& o);
+  void all_to_all(const Operation& o, const int64_t* to, const int64_t* from);
+  void send(char* from, int64_t bytes, int rank, nccl::Stream stream) {
+    if (bytes > 0) run(f().send, from, static_cast<size_t>(bytes), Type::kUInt8, rank, comm_, stream);
+  }
+  void recv(char* to, int64_t bytes, int rank, nccl::Stream stream) {
+    if (bytes > 0) run(f().recv, to, static_cast<size_t>(bytes), Type::kUInt8, rank, comm_, stream);
+  }
+  void copy_own(char* to, const char* from, int64_t bytes, nccl::Stream stream) {
+    if (bytes > 0 && to != from) device_api(device_).copy(to, from, static_cast<size_t>(bytes), device_, device_, stream);
+  }
+
+  const Library& library_;
+  const Device device_;
+  const int size_;
+  const DataPlane& plane_;
+  int rank_ = 0;
+  Comm comm_ = nullptr;
+};
+
+/// How far a member has come. All see all of them, so they begin together or fail together.
+struct Progress {
+  enum class State : char { kUnderWay, kDone, kFailed } state = State::kUnderWay;
+  char why[247] = {};
+  UniqueId id = {};  // of the first one, in the first round
+  void fail(const std::string& text) {
+    state = State::kFailed;
+    text.copy(why, sizeof why - 1);
+  }
+};
+
+std::vector<Progress> exchange(const Making& making, const Progress& mine) {
+  std::vector<Progress> all(making.members.size());
+  making.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r].state == Progress::State::kFailed)
+      throw SystemError(fmt::format("worker {} can't begin a communicator: {}", making.members[r], all[r].why));
+  return all;
+}
+
+UniqueId NcclCommunicator::first_id(const Making& making) {
+  rank_ = static_cast<int>(std::ranges::find(making.members, making.plane.worker) - making.members.begin());
+  Progress mine;
+  if (rank_ == 0)
+    if (const Status status = f().get_unique_id.call(&mine.id); status != kSuccess)
+      mine.fail(fmt::format("{} on {}", library_.describe(f().get_unique_id.name, status, nullptr), host_name()));
+  return exchange(making, mine).front().id;
+}
+
+/// No member waits inside NCCL: it would not hear that another one has failed.
+void NcclCommunicator::begin(const Making& making, const UniqueId& id) {
+  Config config;
+  config.blocking = 0;
+  Progress mine;
+  Status status = f().init_rank.call(&comm_, size_, id, rank_, &config);
+  const auto end = Clock::now() + std::chrono::seconds(settings().timeout_s);
+  try {
+    for (auto round = 1ms;; round = std::min<std::chrono::milliseconds>(2 * round, 100ms)) {
+      for (const auto pause = Clock::now() + round; status == kInProgress && Clock::now() < pause;) {
+        std::this_thread::sleep_for(100us);
+        if (f().async_error.call(comm_, &status) != kSuccess) status = kSystemError;
+      }
+      if (status == kSuccess) mine.state = Progress::State::kDone;
+      else if (status != kInProgress)
+        mine.fail(
+            fmt::format("{} on {}, {}", library_.describe(f().init_rank.name, status, comm_), host_name(), to_string(device_)));
+      else if (Clock::now() > end)
+        mine.fail(fmt::format("{} has not ended after {} s", f().init_rank.name, settings().timeout_s));
+      const auto all = exchange(making, mine);
+      if (std::ranges::all_of(all, [](const Progress& p) { return p.state == Progress::State::kDone; })) return;
+    }
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+/// A call of a communicator that does not block may end later.
+Status NcclCommunicator::settle(Status status) {
+  const auto end = Clock::now() + std::chrono::seconds(settings().timeout_s);
+  while (status == kInProgress && Clock::now() < end) {
+    std::this_thread::yield();
+    if (plane_.node && plane_.node->check_alive) plane_.node->check_alive();
+    if (f().async_error.call(comm_, &status) != kSuccess) return kSystemError;
+  }
+  return status;
+}
+
+template <class... P>
+void NcclCommunicator::run(const FoundFunction<P...>& function, std::type_identity_t<P>... arguments) {
+  if (const Status status = settle(function.call(arguments...)); status != kSuccess)
+    throw SystemError(library_.describe(function.name, status, comm_));
+}
+
+/// Calls that begin together. This thread's.
+class NcclCommunicator::Group {
+ public:
+  explicit Group(NcclCommunicator& owner) : owner_(owner) { owner.run(owner.f().group_start); }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group() {
+    if (is_open_) owner_.f().group_end.call();
+  }
+  void end() {
+    is_open_ = false;
+    owner_.run(owner_.f().group_end);
+  }
+
+ private:
+  NcclCommunicator& owner_;
+  bool is_open_ = true;
+};
+
+void NcclCommunicator::start(const Operation& o) {
+  if (!comm_) throw SystemError("the communicator was aborted");
+  device_api(device_).streams()->set_device(device_.id);
+  const auto bytes = [](Buffer buffer) { return static_cast<size_t>(buffer.size_bytes()); };
+  const auto reduced = [&] { return elements(o.dst.dtype).value(); };
+  const auto count = [&] { return static_cast<size_t>(o.dst.count * reduced().each); };
+  switch (o.op) {
+    case CollectiveOp::kAllreduce:
+      if (o.dst.count > 0) run(f().all_reduce, o.src.data, o.dst.data, count(), reduced().type, op_of(o.reduce), comm_, o.stream);
+      return;
+    case CollectiveOp::kReduceScatter:
+      if (o.dst.count > 0)
+        run(f().reduce_scatter, o.src.data, o.dst.data, count(), reduced().type, op_of(o.reduce), comm_, o.stream);
+      return;
+    case CollectiveOp::kAllgather:
+      if (o.src.count > 0) run(f().all_gather, o.src.data, o.dst.data, bytes(o.src), Type::kUInt8, comm_, o.stream);
+      return;
+    case CollectiveOp::kBroadcast:
+      if (o.dst.count > 0)
+        run(f().broadcast, o.rank == o.root ? o.src.data : o.dst.data, o.dst.data, bytes(o.dst), Type::kUInt8, o.root, comm_,
+            o.stream);
+      return;
+    case CollectiveOp::kScatter: return scatter(o);
+    case CollectiveOp::kGather: return gather(o);
+    case CollectiveOp::kAllToAll: {
+      const std::vector<int64_t> parts(static_cast<size_t>(size_), o.src.count / size_);
+      if (o.src.count == 0) return;
+      if (f().all_to_all.call)
+        return run(f().all_to_all, o.src.data, o.dst.data, bytes(o.src) / static_cast<size_t>(size_), Type::kUInt8, comm_,
+                   o.stream);
+      return all_to_all(o, parts.data(), parts.data());
+    }
+    case CollectiveOp::kAllToAllV: return all_to_all(o, o.counts.data(), o.counts.data() + size_);
+    case CollectiveOp::kSendRecv:
+      return o.rank == 0 ? send(o.src.at(0), o.src.size_bytes(), 1, o.stream)
+                         : recv(o.dst.at(0), o.dst.size_bytes(), 0, o.stream);
+    case CollectiveOp::kBarrier:
+    case CollectiveOp::kSplit: return;
+  }
+}
+
+void NcclCommunicator::scatter(const Operation& o) {
+  if (f().scatter.call && all_equal(o.counts)) {
+    if (o.dst.count > 0)
+      run(f().scatter, o.src.data, o.dst.data, static_cast<size_t>(o.dst.size_bytes()), Type::kUInt8, o.root, comm_, o.stream);
+    return;
+  }
+  Group group(*this);
+  if (o.rank != o.root) recv(o.dst.at(0), o.dst.size_bytes(), o.root, o.stream);
+  const int64_t item = o.src.dtype.size_bytes();
+  for (int64_t r = 0, at = 0; o.rank == o.root && r < size_; at += o.counts[static_cast<size_t>(r++)]) {
+    const int64_t size = o.counts[static_cast<size_t>(r)] * item;
+    if (r == o.rank) copy_own(o.dst.at(0), o.src.at(at), size, o.stream);
+    else send(o.src.at(at), size, static_cast<int>(r), o.stream);
+  }
+  group.end();
+}
+
+void NcclCommunicator::gather(const Operation& o) {
+  if (f().gather.call && all_equal(o.counts)) {
+    if (o.src.count > 0)
+      run(f().gather, o.src.data, o.dst.data, static_cast<size_t>(o.src.size_bytes()), Type::kUInt8, o.root, comm_, o.stream);
+    return;
+  }
+  Group group(*this);
+  if (o.rank != o.root) send(o.src.at(0), o.src.size_bytes(), o.root, o.stream);
+  const int64_t item = o.dst.dtype.size_bytes();
+  for (int64_t r = 0, at = 0; o.rank == o.root && r < size_; at += o.counts[static_cast<size_t>(r++)]) {
+    const int64_t size = o.counts[static_cast<size_t>(r)] * item;
+    if (r == o.rank) copy_own(o.dst.at(at), o.src.at(0), size, o.stream);
+    else recv(o.dst.at(at), size, static_cast<int>(r), o.stream);
+  }
+  group.end();
+}
+
+void NcclCommunicator::all_to_all(const Operation& o, const int64_t* to, const int64_t* from) {
+  Group group(*this);
+  const int64_t item = o.src.data ? o.src.dtype.size_bytes() : o.dst.dtype.size_bytes();
+  const char* own = nullptr;
+  for (int64_t r = 0, at = 0; r < size_; at += to[r++])
+    if (r == o.rank) own = o.src.at(at);
+    else send(o.src.at(at), to[r] * item, static_cast<int>(r), o.stream);
+  for (int64_t r = 0, at = 0; r < size_; at += from[r++])
+    if (r == o.rank) copy_own(o.dst.at(at), own, from[r] * item, o.stream);
+    else recv(o.dst.at(at), from[r] * item, static_cast<int>(r), o.stream);
+  group.end();
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(const Making& making) { return std::make_unique<NcclCommunicator>(making); }
+
+void check_nccl(int32_t device_type) { Library::of(device_type); }
+
+bool nccl_reduces(DType dtype, ReduceOp op) {
+  return can_reduce(dtype, op) && elements(dtype) && !(dtype.code == dl::kComplex && op == ReduceOp::kProd);
+}
+
+}  // namespace tutti::detail
