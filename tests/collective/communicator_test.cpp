@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "collective/float16.h"
+#include "collective/nccl/nccl_communicator.h"
 #include "collective/reduce.h"
 #include "support/delayed_device.h"
 #include "support/session_kinds.h"
@@ -24,7 +25,9 @@ void expect(bool ok, const std::string& what) {
   if (!ok) throw std::logic_error("wrong: " + what);
 }
 
-// Operands lie where init_ccl has put the worker: on the delayed device the host can't touch them.
+bool is_on_gpu() { return worker::device().type == dl::kCUDA || worker::device().type == dl::kROCM; }
+
+// Operands lie where init_ccl has put the worker: on a device the host can't touch them.
 Tensor fresh(Shape shape, DType dtype) { return Tensor::empty(std::move(shape), dtype, worker::device()); }
 Tensor placed(const Tensor& host) {
   if (worker::device() == cpu()) return host;
@@ -123,7 +126,7 @@ const int64_t kSizes[] = {0, 1, 7, 65535, 65537, 200001};
 
 void check_reductions(const Comm& comm, DType dtype, int64_t n) {
   for (ReduceOp op : kOps) {
-    if (!can_reduce(dtype, op)) continue;
+    if (!(is_on_gpu() ? nccl_reduces : can_reduce)(dtype, op)) continue;
     const double tolerance = dtype == kFloat16 || dtype == kBFloat16 ? 0.02 : 1e-5;
     double wanted[3];  // the elements' period
     for (int64_t i = 0; i < 3; ++i) wanted[i] = reduced(dtype, op, comm.size(), i);
@@ -159,7 +162,7 @@ void check_not_numbers(const Comm& comm, DType dtype, int64_t n) {
                       {kInf, -0.0, -0.0, kInf},  {-kInf, kInf, -kInf, kInf}, {-1, 0.0, -1, 0.0}};
   constexpr int64_t kRows = std::size(rows);
   const int64_t size = comm.size();
-  if (size == 1) return;
+  if (size == 1 || is_on_gpu()) return;  // there the other operand counts
   const auto row_of = [&](int64_t i) -> const Row& { return rows[i % kRows]; };
   const auto mine = [&](int64_t count) {
     return placed(periodic(count, dtype, kRows * size,
@@ -439,6 +442,7 @@ const bool registered = [] {
 class Communicator : public testing::Test {
  protected:
   std::vector<std::string> ccls() const {
+    if (const char* one = std::getenv("TUTTI_TEST_CCL")) return {one};
     const char* nodes = std::getenv("TUTTI_TEST_ONE_NODE");
     if (kind() == "thread" && workers() <= 4) return {"local", "delayed"};
     return kind() == "mpi" && nodes && nodes[0] == '0' ? std::vector<std::string>{"mpi", "auto"}
