@@ -515,7 +515,7 @@ STANDIN(cuGetProcAddress_v2, )(const char* symbol, void** function, int version,
     void* address;
   };
   static const Row rows[] = {
-      // a cast that does not compile: the declaration differs
+  // a cast that does not compile: the declaration differs
 #define TUTTI_FUNCTION(field, cuda, hip, ...) {#cuda, reinterpret_cast<void*>(static_cast<Status (*)(__VA_ARGS__)>(&::cuda))},
 #define TUTTI_CUDA_FUNCTION(field, cuda, ...) TUTTI_FUNCTION(field, cuda, , __VA_ARGS__)
 #define TUTTI_HIP_FUNCTION(field, hip, ...)
@@ -550,10 +550,7 @@ size_t standin_blocks() {
   for (const auto& [address, block] : state().blocks) live += block.is_live;
   return live;
 }
-void standin_launch(void* stream, void (*kernel)(void*), void* argument) {
-  enqueue(stream, [=] {
-    kernel(argument);
-    return kSuccess;
-  });
+void standin_launch(void* stream, int (*kernel)(void*), void* argument) {
+  enqueue(stream, [=] { return kernel(argument); });
 }
 void* standin_reach(void* stream, void* memory) { return reach(stream, memory, 1); }

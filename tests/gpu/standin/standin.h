@@ -34,6 +34,6 @@ extern "C" {
 [[gnu::visibility("default")]] void standin_set_seed(uint64_t seed);
 [[gnu::visibility("default")]] void standin_fail(const char* function, uint64_t use, int status);  ///< from now on; "" for none
 [[gnu::visibility("default")]] size_t standin_blocks();  ///< of device memory, allocated and not yet freed
-[[gnu::visibility("default")]] void standin_launch(void* stream, void (*kernel)(void*), void* argument);
+[[gnu::visibility("default")]] void standin_launch(void* stream, int (*kernel)(void*), void* argument);
 [[gnu::visibility("default")]] void* standin_reach(void* stream, void* memory);  ///< for kernels
 }
