@@ -34,6 +34,8 @@ class Agreement {
   /// `what` was done, `why` it failed.
   /// @throws TransportError, or std::bad_alloc where there is no memory even for that
   [[noreturn]] virtual void broken(std::string_view what, std::string_view why) = 0;
+  /// Device work of the members can't go on: all of them hear of it while they wait for theirs. `since`: see DeviceLoss.
+  virtual void tell_device_loss(uint64_t since) = 0;
   virtual Origin here() const = 0;  ///< this worker and the command it runs
 };
 

@@ -65,6 +65,24 @@ bool Board::may_move(int worker) {
   return arrived > member(worker).ended.load(std::memory_order_acquire);
 }
 
+void Board::tell_device_loss(const DeviceLoss& loss) {
+  auto& shown = header().device_loss;
+  for (uint64_t before = shown.claimed.load(); before < loss.since;) {
+    if (!shown.claimed.compare_exchange_weak(before, loss.since)) continue;
+    shown.worker.store(loss.origin.worker, std::memory_order_relaxed);
+    shown.seq.store(loss.origin.seq, std::memory_order_relaxed);
+    shown.since.store(loss.since, std::memory_order_release);  // last: whoever reads it finds the others
+    return;
+  }
+}
+
+std::optional<DeviceLoss> Board::device_loss(uint64_t since) const {
+  const auto& shown = reinterpret_cast<const BoardHeader*>(memory_)->device_loss;
+  const uint64_t latest = shown.since.load(std::memory_order_acquire);
+  if (latest < since) return std::nullopt;
+  return DeviceLoss{latest, {shown.worker.load(std::memory_order_relaxed), shown.seq.load(std::memory_order_relaxed)}};
+}
+
 void Board::mark_abandoned(std::string_view why) {
   uint32_t nobody = 0;
   if (header().abandoned.compare_exchange_strong(nobody, 1)) {

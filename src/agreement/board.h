@@ -5,10 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "agreement/arrival_line.h"
+#include "agreement/origin.h"
 #include "core/doorbell.h"
 #include "core/shared_record.h"
 
@@ -18,7 +20,11 @@ struct BoardHeader {
   std::atomic<uint32_t> abandoned;  // the session is lost: whoever waits here gives up. 1: `why` is being written, 2: it is
   char why[512];
   std::atomic<int32_t> leaver;  // 1: a worker is leaving a collective without success
-  alignas(64) Doorbell bell;    // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
+  struct {                      // the latest loss of the members' device communicators; `claimed` first, `since` last
+    std::atomic<uint64_t> claimed, since, seq;
+    std::atomic<int32_t> worker;
+  } device_loss;
+  alignas(64) Doorbell bell;  // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
 };
 
 struct BoardMember {
@@ -29,6 +35,12 @@ struct BoardMember {
   std::atomic<uint64_t> taken;                   // agreements whose arrivals this worker has read
   alignas(64) std::atomic<uint64_t> attached[2][6];  // Attachment::words of the arrival in each line
   alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
+};
+
+/// Work on devices can't go on: the communicators that init_ccl made at command `since` are aborted.
+struct DeviceLoss {
+  uint64_t since;
+  Origin origin;  ///< the worker that has seen it, and its command
 };
 
 class Board {
@@ -55,7 +67,9 @@ class Board {
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
   SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
 
-  bool may_move(int worker);  ///< it may be in the memory of others
+  void tell_device_loss(const DeviceLoss& loss);                ///< the first one of each init_ccl stays
+  std::optional<DeviceLoss> device_loss(uint64_t since) const;  ///< of communicators made at that command, or later
+  bool may_move(int worker);                                    ///< it may be in the memory of others
   /// Whoever waits on the board gives up; the first one's words stay. Segment::abandon() wakes all others, too.
   void mark_abandoned(std::string_view why);
   bool abandoned() { return header().abandoned.load(std::memory_order_seq_cst) != 0; }

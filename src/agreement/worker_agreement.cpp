@@ -75,6 +75,11 @@ void WorkerAgreement::ends(bool well) {
   else if (well && hears_of_all_) own_.all_took();
 }
 
+void WorkerAgreement::tell_device_loss(uint64_t since) {
+  board_.tell_device_loss({since, here()});
+  plane_.tell_leader();
+}
+
 /// Memory of a member that has died can't be mapped, or there is none left, say: who watches over a member that has died knows
 /// the cause better, and may speak first.
 void WorkerAgreement::broken(std::string_view what, std::string_view why) {

@@ -28,6 +28,7 @@ class WorkerAgreement final : public Agreement {
   void lost() override;
   void decline(const CollectiveId& id) override { own_.decline(id); }
   [[noreturn]] void broken(std::string_view what, std::string_view why) override;
+  void tell_device_loss(uint64_t since) override;
   Origin here() const override { return {own_.worker(), seq_}; }
 
  private:

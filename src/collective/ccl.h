@@ -17,6 +17,7 @@ struct Ccl {
   int32_t device_type;  ///< of the memory that it moves; work on other memory than the host's is under way after start()
   std::unique_ptr<Communicator> (*make)(const Making&);  ///< of devices: fails on all members or on none
   bool (*reduces)(DType, ReduceOp) = can_reduce;
+  bool pairs_by_world = false;  ///< kSendRecv is started on the communicator of all workers; else each pair has its own
   void (*check)(int32_t device_type) = nullptr;  ///< @throws SystemError  this machine lacks something that it needs
 };
 

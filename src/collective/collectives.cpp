@@ -130,7 +130,12 @@ void Collectives::run(const Members& comm, Request request) {
     throw;
   } catch (const std::exception& error) {
     request.dst->poison({agreement_.here().worker, agreement_.here().seq});
-    if (has_agreed) agreement_.broken(to_string(request.op), error.what());
+    if (has_agreed && on_device) {  // the others' work is aborted, too
+      lose_device(error.what());
+      agreement_.tell_device_loss(device_since_);
+    } else if (has_agreed) {
+      agreement_.broken(to_string(request.op), error.what());
+    }
     if (has_arrived) agreement_.ends(false);
     else agreement_.decline(id);
     throw;
@@ -156,7 +161,8 @@ Collectives::HostComm& Collectives::host_comm(const Members& comm) {
 
 /// Collective where it is made: the members pass messages by their host memory.
 Communicator& Collectives::device_comm(const Members& comm) {
-  auto& made = device_comms_[comm.key];
+  const bool by_world = device_ccl_->pairs_by_world && kind(comm.key) == CommKind::kPair;
+  auto& made = device_comms_[by_world ? world_key() : comm.key];  // the world's is there
   if (made) return *made;
   const auto all_gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
     const auto src = Tensor::wrap(const_cast<std::byte*>(mine.data()), {std::ssize(mine)}, kUInt8);
@@ -168,11 +174,18 @@ Communicator& Collectives::device_comm(const Members& comm) {
 }
 
 std::string Collectives::poll_error() {
-  if (!device_error_.empty()) return {};
+  std::string why;
   for (const auto& [key, made] : device_comms_)
-    if (made && device_error_.empty()) device_error_ = made->poll_error();
-  if (!device_error_.empty()) abort();
-  return device_error_;
+    if (made && device_error_.empty() && why.empty()) why = made->poll_error();
+  if (!why.empty()) lose_device(why);
+  return why;
+}
+
+bool Collectives::lose_device(const std::string& why) {
+  if (!device_error_.empty()) return false;
+  device_error_ = why;
+  abort();
+  return true;
 }
 
 void Collectives::abort() noexcept {
@@ -287,6 +300,7 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   host_ccl_ = !is_host || ccl == "auto" ? "auto" : row.name;
   device_ccl_ = is_host ? nullptr : &row;
   device_ = device;
+  device_since_ = is_host ? 0 : agreement_.here().seq;
   if (is_host) return;
   device_comm(world);
   device_comm(group);

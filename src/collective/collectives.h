@@ -54,8 +54,10 @@ class Collectives {
   /// Of work that was started and is under way: why it can't complete, or "". All communicators of the device are aborted then;
   /// told once.
   std::string poll_error();
-  void abort() noexcept;  ///< ends work that is under way
-  void end_command();     ///< sub-communicators end with it
+  bool lose_device(const std::string& why);                ///< the same, as another worker says; false: it is known
+  uint64_t device_since() const { return device_since_; }  ///< the command of init_ccl for a device; 0: there was none
+  void abort() noexcept;                                   ///< ends work that is under way
+  void end_command();                                      ///< sub-communicators end with it
   void end_session() { host_comms_.clear(), device_comms_.clear(), user_comms_.clear(); }
 
  private:
@@ -85,6 +87,7 @@ class Collectives {
   std::string host_ccl_ = "auto";
   const Ccl* device_ccl_ = nullptr;
   Device device_ = cpu();
+  uint64_t device_since_ = 0;
   std::string device_error_;  // its communicators are aborted since
   // ordered: freed in the same order everywhere
   std::map<CommKey, HostComm> host_comms_;

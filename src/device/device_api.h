@@ -4,8 +4,15 @@
 #include <string_view>
 
 #include "tutti/device.h"
+#include "tutti/error.h"
 
 namespace tutti::detail {
+
+/// The device can't be used by this process any more: a kernel has written where it must not, say. The session is over.
+class DeviceLost : public TransportError {
+ public:
+  using TransportError::TransportError;
+};
 
 /// A queue of a device's work, in its driver's terms (cudaStream_t, say). Null: the default one. Host memory has none.
 using Stream = void*;

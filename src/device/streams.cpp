@@ -63,20 +63,26 @@ void Streams::prune() {
   prune_at_ = std::max<size_t>(64, 2 * written_.size());
 }
 
-void Streams::await(Device device, Event event) {
+std::optional<Streams::Broken> Streams::end_of(Device device, Event event) try {
   StreamApi& streams = *device_api(device).streams();
-  std::string why;
+  std::optional<Broken> broken;
   for (const auto since = Clock::now(); !streams.is_done(event);) {
-    if (std::string said = owner_.relax(); !said.empty()) why = std::move(said);
+    if (auto said = owner_.relax()) broken = std::move(said);
     if (Clock::now() - since < kYield) std::this_thread::yield();
     else std::this_thread::sleep_for(kNap);
   }
-  if (!why.empty()) throw SystemError(why);
+  return broken;
+} catch (...) {
+  return Broken{std::current_exception(), owner_.here()};
+}
+
+void Streams::await(Device device, Event event) {
+  if (const auto broken = end_of(device, event)) std::rethrow_exception(broken->error);
 }
 
 void Streams::finish() {
   if (used_.empty()) return;
-  std::exception_ptr failure;
+  std::optional<Broken> broken;
   for (const auto& [device, stream] : used_) try {
       StreamApi& api = *device_api(device).streams();
       const struct Owned {
@@ -84,15 +90,15 @@ void Streams::finish() {
         Event event;
         ~Owned() { api.free_event(event); }
       } end{api, api.record(device.id, stream)};
-      await(device, end.event);
+      if (auto one = end_of(device, end.event)) broken = std::move(one);
     } catch (...) {
-      failure = std::current_exception();
+      broken = Broken{std::current_exception(), owner_.here()};
     }
   used_.clear();
   const auto written = std::exchange(written_, {});
-  if (!failure) return;
-  for (const Tensor::Weak& tensor : written) tensor.poison(owner_.here());
-  std::rethrow_exception(failure);
+  if (!broken) return;
+  for (const Tensor::Weak& tensor : written) tensor.poison(broken->origin);
+  std::rethrow_exception(broken->error);
 }
 
 void use_streams(Streams* streams) { used = streams; }

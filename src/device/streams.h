@@ -1,7 +1,9 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,10 +16,15 @@ namespace tutti::detail {
 /// also when it runs on two threads, as worker 0 does.
 class Streams {
  public:
+  /// Work that can't succeed.
+  struct Broken {
+    std::exception_ptr error;
+    Tensor::Poison origin;
+  };
   struct Owner {
-    /// While work is waited for: why it can't succeed, or "". The wait goes on until the work has ended: it may be in the
-    /// caller's memory. What this throws breaks the wait off.
-    std::function<std::string()> relax = [] { return std::string(); };
+    /// While work is waited for: whether it is broken. The wait goes on until the work has ended: it may be in the caller's
+    /// memory. What this throws breaks the wait off.
+    std::function<std::optional<Broken>()> relax = [] { return std::nullopt; };
     std::function<Tensor::Poison()> here = [] { return Tensor::Poison{}; };  ///< the worker and its command
   };
   Streams() = default;
@@ -33,12 +40,13 @@ class Streams {
   bool is_busy() const { return !used_.empty(); }  ///< work may be under way
   void wrote(const Tensor& tensor);                ///< or: it will be, by work that is under way
   /// Until all work is done.  @throws SystemError  it has failed: what was written since the last time is poisoned, the origin
-  /// being the command that runs now; or what relax() throws
+  /// being the command that runs now  @throws anything  what relax() says or throws
   void finish();
-  void await(Device device, Event event);  ///< @throws SystemError  as finish(), but nothing is poisoned
+  void await(Device device, Event event);  ///< throws as finish(), but nothing is poisoned
 
  private:
   using Key = std::pair<int32_t, int32_t>;  // type and id of a device
+  std::optional<Broken> end_of(Device device, Event event);
   void prune();
 
   Owner owner_;

@@ -68,7 +68,8 @@ class NcclCommunicator final : public Communicator {
       : library_(Library::of(making.device.type)),
         device_(making.device),
         size_(static_cast<int>(making.members.size())),
-        plane_(making.plane) {
+        plane_(making.plane),
+        members_(making.members) {
     device_api(device_).streams()->set_device(device_.id);
     begin(making, first_id(making));
   }
@@ -106,6 +107,10 @@ class NcclCommunicator final : public Communicator {
   void recv(char* to, int64_t bytes, int rank, nccl::Stream stream) {
     if (bytes > 0) run(f().recv, to, static_cast<size_t>(bytes), Type::kUInt8, rank, comm_, stream);
   }
+  /// Of a pair's member, in this communicator.
+  int rank_of(const Operation& o, size_t member) const {
+    return static_cast<int>(std::ranges::find(members_, o.members->at(member).worker) - members_.begin());
+  }
   void copy_own(char* to, const char* from, int64_t bytes, nccl::Stream stream) {
     if (bytes > 0 && to != from) device_api(device_).copy(to, from, static_cast<size_t>(bytes), device_, device_, stream);
   }
@@ -114,6 +119,7 @@ class NcclCommunicator final : public Communicator {
   const Device device_;
   const int size_;
   const DataPlane& plane_;
+  const std::vector<int> members_;  // by rank
   int rank_ = 0;
   Comm comm_ = nullptr;
 };
@@ -158,7 +164,7 @@ void NcclCommunicator::begin(const Making& making, const UniqueId& id) {
     for (auto round = 1ms;; round = std::min<std::chrono::milliseconds>(2 * round, 100ms)) {
       for (const auto pause = Clock::now() + round; status == kInProgress && Clock::now() < pause;) {
         std::this_thread::sleep_for(100us);
-        if (f().async_error.call(comm_, &status) != kSuccess) status = kSystemError;
+        if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess) status = failed;
       }
       if (status == kSuccess) mine.state = Progress::State::kDone;
       else if (status != kInProgress)
@@ -181,7 +187,7 @@ Status NcclCommunicator::settle(Status status) {
   while (status == kInProgress && Clock::now() < end) {
     std::this_thread::yield();
     if (plane_.node && plane_.node->check_alive) plane_.node->check_alive();
-    if (f().async_error.call(comm_, &status) != kSuccess) return kSystemError;
+    if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess) return failed;
   }
   return status;
 }
@@ -245,8 +251,8 @@ void NcclCommunicator::start(const Operation& o) {
     }
     case CollectiveOp::kAllToAllV: return all_to_all(o, o.counts.data(), o.counts.data() + size_);
     case CollectiveOp::kSendRecv:
-      return o.rank == 0 ? send(o.src.at(0), o.src.size_bytes(), 1, o.stream)
-                         : recv(o.dst.at(0), o.dst.size_bytes(), 0, o.stream);
+      return o.rank == 0 ? send(o.src.at(0), o.src.size_bytes(), rank_of(o, 1), o.stream)
+                         : recv(o.dst.at(0), o.dst.size_bytes(), rank_of(o, 0), o.stream);
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: return;
   }

@@ -52,11 +52,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       shown_(segment.board().member(id)),
       inbox_(segment, id),
       outbox_(segment, id),
-      streams_({.relax =
-                    [this] {
-                      segment_.check_not_abandoned();
-                      return collectives_.poll_error();
-                    },
+      streams_({.relax = [this] { return look_at_device(); },
                 .here =
                     [this] {
                       return Tensor::Poison{id_, command_.seq};
@@ -75,10 +71,6 @@ Worker::~Worker() {
   use_streams(&streams_);  // tensors go in the order of their streams
   registers_.clear();
   use_streams(nullptr);
-}
-
-void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
-  collectives_.init_ccl(ccl, world(), group(), [&] { return device_id(layout(), id_, device_ids); });
 }
 
 void Worker::serve() try {
@@ -166,6 +158,8 @@ bool Worker::execute() {
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_);
+  } catch (const DeviceLost&) {
+    throw;  // serve() gives up
   } catch (const ConsequenceError& error) {
     forget_traceback();
     leave_collectives(error.origin);
@@ -217,17 +211,6 @@ void Worker::run(Command& command) {
       if (command.worker == id_) debug_set(command);
       return;
   }
-}
-
-/// Until what was started is complete. A hang report tells it from a function that computes.
-void Worker::await_device() {
-  if (!streams_.is_busy()) return;
-  recorder_.name_function(ShortName(kOfDevice));
-  const struct Named {
-    Recorder& recorder;
-    ~Named() { recorder.name_function({}); }
-  } named{recorder_};
-  streams_.finish();
 }
 
 /// Results are poisoned with the failure's origin; so is what a collective would have written.

@@ -64,6 +64,7 @@ class Worker {
   bool execute();  ///< false: the command was shut_down
   void run(Command& command);
   void await_device();
+  std::optional<Streams::Broken> look_at_device();
   void skip(Command& command);
   void note_written(const Command& command, const Value& result);
   Tensor on_device(const Tensor& host) const;

@@ -11,6 +11,12 @@ inline constexpr Status kSuccess = 0, kOutOfMemory = 2, kNotInitialized = 3, kDe
                         kInvalidDevice = 101, kInvalidContext = 201, kInvalidHandle = 400, kNotReady = 600, kIllegalAddress = 700,
                         kLaunchFailed = 719;
 
+/// After one of these every call for the device says the same, until the process ends (the documentation of CUresult).
+constexpr bool is_sticky(Status status) {
+  return status == kIllegalAddress || status == 702 || status == 709 || status == 710 ||
+         (status >= 714 && status <= kLaunchFailed) || status == 214 || status == 220 || status == 226 || status == 911;
+}
+
 // Opaque: CUcontext, CUstream, CUevent, CUmemoryPool. An address of device memory (CUdeviceptr) is a pointer here, as in HIP.
 using Handle = void*;
 

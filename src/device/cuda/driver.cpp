@@ -10,6 +10,7 @@
 
 #include "core/env.h"
 #include "core/settings.h"
+#include "device/device_api.h"
 #include "tutti/device.h"
 #include "tutti/error.h"
 
@@ -131,8 +132,11 @@ std::string Driver::describe(Status status) const {
 }
 
 void Driver::fail(int device, std::string_view call, Status status) const {
-  throw SystemError(
-      fmt::format("{} on {}: {} failed with {}", to_string(Device{type_, device}), host_name(), call, describe(status)));
+  const std::string what =
+      fmt::format("{} on {}: {} failed with {}", to_string(Device{type_, device}), host_name(), call, describe(status));
+  if (!is_sticky(status)) throw SystemError(what);
+  throw DeviceLost(what + "; this process can't use the device any more: start the job again, and look for the cause with " +
+                   (type_ == dl::kCUDA ? "compute-sanitizer" : "rocgdb"));
 }
 
 }  // namespace tutti::detail::gpu

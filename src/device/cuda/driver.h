@@ -36,6 +36,7 @@ class Driver {
   int device_count() const { return device_count_; }
   int version() const { return version_; }  ///< CUDA: 13020 is 13.2
   /// Calls `function`; `device`: the number of the GPU that the call is for, as error messages name it.  @throws SystemError
+  /// @throws DeviceLost  the device can't be used any more
   template <class... P>
   void run(int device, const Function<P...>& function, std::type_identity_t<P>... arguments) const {
     if (const Status status = function.call(arguments...); status != kSuccess) fail(device, function.name, status);

@@ -69,6 +69,7 @@ bool Leader::step() {
   worked |= answer_watches();
   worked |= hand_down_verdicts();
   worked |= pass_on_looks();
+  worked |= pass_on_device_loss();
   worked |= look_for_deadlocks();
   worked |= complete_sends();
   return worked;
@@ -166,6 +167,10 @@ void Leader::handle(int from, std::span<const std::byte> message) {
     case Kind::kDump:
       for (const Child& child : children_) send(child.rank, Kind::kDump, body);
       return traces_.write(decode_trace_dump(in));
+    case Kind::kDeviceLoss: {
+      const auto since = in.get<uint64_t>();
+      return segment_.board().tell_device_loss({since, decode_origin(in)});  // the next step passes it on
+    }
     case Kind::kBeat: return heartbeat_->says_where(from, in.text());
     case Kind::kBye: return heartbeat_->leaves(from);
     case Kind::kLost: throw TransportError(in.text());

@@ -67,6 +67,7 @@ class Leader {
     kLook,
     kState,
     kDump,
+    kDeviceLoss,
     kBeat,
     kBye,
     kLost
@@ -105,6 +106,7 @@ class Leader {
   bool answer_watches();
   bool hand_down_verdicts();
   bool pass_on_looks();
+  bool pass_on_device_loss();
   bool look_for_deadlocks();
   void hand_down(const Verdicts::Fallen& fallen);
   bool complete_sends();
@@ -141,6 +143,7 @@ class Leader {
     std::optional<Deadlock> found;  // by the last
   } look_;
   uint64_t sent_finished_ = 0, sent_consumed_ = 0;
+  uint64_t device_lost_since_ = 0;      // as passed on
   std::unique_ptr<Verdicts> verdicts_;  // root
 
   std::mutex mutex_;  // of what the root's controller and whoever drives it share

@@ -30,6 +30,19 @@ bool Leader::forward_arrivals() {
   return worked;
 }
 
+/// Up and down: who has told us knows it already, and stops there.
+bool Leader::pass_on_device_loss() {
+  const auto loss = segment_.board().device_loss(device_lost_since_ + 1);
+  if (!loss) return false;
+  device_lost_since_ = loss->since;
+  Writer body;
+  body.put(loss->since);
+  encode(body, loss->origin);
+  for (const Child& child : children_) send(child.rank, Kind::kDeviceLoss, body.bytes());
+  if (!is_root_) to_root(Kind::kDeviceLoss, body);
+  return true;
+}
+
 bool Leader::answer_watches() {
   bool worked = false;
   BoardView view(segment_.board());

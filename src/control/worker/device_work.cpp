@@ -1,0 +1,40 @@
+// A worker's device: work that is under way there.
+#include <fmt/format.h>
+
+#include "control/worker/worker.h"
+
+namespace tutti::detail {
+
+void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
+  collectives_.init_ccl(ccl, world(), group(), [&] { return device_id(layout(), id_, device_ids); });
+}
+
+/// While its work is under way. An error of a communicator is seen by some of its members only: they tell the others.
+std::optional<Streams::Broken> Worker::look_at_device() {
+  segment_.check_not_abandoned();
+  const uint64_t since = collectives_.device_since();
+  if (const std::string why = collectives_.poll_error(); !why.empty()) {
+    agreement_.tell_device_loss(since);
+    return Streams::Broken{std::make_exception_ptr(SystemError(why)), {id_, command_.seq}};
+  }
+  const auto loss = since > 0 ? segment_.board().device_loss(since) : std::nullopt;
+  if (!loss) return std::nullopt;
+  const auto [worker, seq] = loss->origin;
+  const std::string why =
+      fmt::format("the device's communicators were aborted after the failure of worker {} at command {}", worker, seq);
+  if (!collectives_.lose_device(why)) return std::nullopt;
+  return Streams::Broken{std::make_exception_ptr(ConsequenceError(loss->origin, why)), {worker, seq}};
+}
+
+/// Until what was started is complete. A hang report tells it from a function that computes.
+void Worker::await_device() {
+  if (!streams_.is_busy()) return;
+  recorder_.name_function(ShortName(kOfDevice));
+  const struct Named {
+    Recorder& recorder;
+    ~Named() { recorder.name_function({}); }
+  } named{recorder_};
+  streams_.finish();
+}
+
+}  // namespace tutti::detail
