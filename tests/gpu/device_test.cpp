@@ -237,7 +237,7 @@ TEST_F(OnStreams, work_that_fails_takes_what_was_written) {
   try {
     streams_.finish();
     ADD_FAILURE() << "it has not failed";
-  } catch (const SystemError& error) {
+  } catch (const TransportError& error) {
     EXPECT_NE(std::string(error.what()).find("CUDA_ERROR_LAUNCH_FAILED"), std::string::npos) << error.what();
   }
   EXPECT_NE(written.poisoned(), nullptr);

@@ -21,17 +21,21 @@ F* find(const char* library, const char* name) {
   return reinterpret_cast<F*>(address);
 }
 
-inline void fail(const char* function, uint64_t use, int status) {
-  find<decltype(standin_fail)>("TUTTI_CUDA_LIBRARY", "standin_fail")(function, use, status);
+inline const char* driver() {
+  const char* ccl = std::getenv("TUTTI_TEST_CCL");
+  return ccl && std::string(ccl) == "rccl" ? "TUTTI_HIP_LIBRARY" : "TUTTI_CUDA_LIBRARY";
 }
-inline size_t blocks() { return find<decltype(standin_blocks)>("TUTTI_CUDA_LIBRARY", "standin_blocks")(); }
+inline void fail(const char* function, uint64_t use, int status) {
+  find<decltype(standin_fail)>(driver(), "standin_fail")(function, use, status);
+}
+inline size_t blocks() { return find<decltype(standin_blocks)>(driver(), "standin_blocks")(); }
 inline char* reach(void* stream, void* memory) {
-  return static_cast<char*>(find<decltype(standin_reach)>("TUTTI_CUDA_LIBRARY", "standin_reach")(stream, memory));
+  return static_cast<char*>(find<decltype(standin_reach)>(driver(), "standin_reach")(stream, memory));
 }
 /// Runs on the stream, later.
 inline void launch(void* stream, std::function<int()> kernel) {
   auto* kept = new std::function<int()>(std::move(kernel));
-  find<decltype(standin_launch)>("TUTTI_CUDA_LIBRARY", "standin_launch")(
+  find<decltype(standin_launch)>(driver(), "standin_launch")(
       stream,
       [](void* argument) {
         const std::unique_ptr<std::function<int()>> owned(static_cast<std::function<int()>*>(argument));

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collective/nccl/abi.h"
@@ -75,7 +76,7 @@ std::shared_ptr<Communicator> find(Comm comm) {
   return it == all().end() ? nullptr : it->second;
 }
 
-std::atomic<Status> next_async{kSuccess};
+thread_local Status next_async = kSuccess;
 
 struct Transfer {
   int peer;
@@ -140,7 +141,7 @@ Status check(const std::shared_ptr<Communicator>& comm, Stream stream) {
 
 Status launch(const std::shared_ptr<Communicator>& comm, Stream stream, Work work) {
   ++comm->pending;
-  const Status async = next_async.exchange(kSuccess);
+  const Status async = std::exchange(next_async, kSuccess);
   standin::enqueue(stream, [comm, stream, async, work = std::move(work)] {
     if (async != kSuccess) {
       comm->state = async;
@@ -516,5 +517,5 @@ STANDIN Status ncclScatter(const void* src, void* dst, size_t count, Type type, 
       [=](int peer) { return std::pair(none, peer == root ? part : none); }, tag_of(7, count, type, root));
 }
 
-/// The next collective of this process sets its communicator's error, and is never complete.
+/// The next collective of this thread sets its communicator's error, and is never complete.
 STANDIN void standin_nccl_async(int status) { next_async = status; }

@@ -1,0 +1,246 @@
+// Sessions whose workers have GPUs, on stand-ins for the driver and NCCL: TUTTI_TEST_CCL=nccl or rccl.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "gpu/standin/control.h"
+#include "support/session_kinds.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti_test;
+using namespace std::chrono_literals;
+namespace standin = standin_control;
+
+/// As if each node had GPUs of its own.
+bool may_share() { return std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr; }
+
+std::string ccl() { return std::getenv("TUTTI_TEST_CCL"); }
+
+/// Each element as `change` makes it of the old one: a kernel, on the worker's stream.
+void launch(const Tensor& t, float (*change)(float)) {
+  standin::launch(stream(), [where = stream(), data = t.data(), n = t.element_count(), change] {
+    auto* at = reinterpret_cast<float*>(standin::reach(where, data));
+    if (!at) return 700;
+    for (int64_t i = 0; i < n; ++i) at[i] = change(at[i]);
+    return 0;
+  });
+}
+
+const bool registered = [] {
+  register_global_func("gpu.ones", [](int64_t n) {
+    const Tensor t = Tensor::empty({n}, kFloat32, worker::device());
+    launch(t, [](float) { return 1.0f; });
+    return t;
+  });
+  register_global_func("gpu.double", [](const Tensor& t) { launch(t, [](float x) { return 2 * x; }); });
+  register_global_func("gpu.many", [](const Tensor& t, int64_t times) {  // temporaries of work that is under way
+    for (int64_t i = 0; i < times; ++i) {
+      const Tensor copy = Tensor::like(t), sum = Tensor::like(t);
+      copy.copy_from(t);
+      launch(copy, [](float x) { return x + 1; });
+      worker::world().allreduce(copy, sum, ReduceOp::kMax);
+      launch(sum, [](float x) { return x - 1; });
+      t.copy_from(sum);
+    }
+  });
+  register_global_func("gpu.parts", [](const Tensor& t) {
+    for (int i = 0; i < 3; ++i) worker::world().split(worker::id() % 2).allreduce(t, t, ReduceOp::kMax);
+  });
+  register_global_func("gpu.host_sum", [] {
+    const Tensor one = Tensor::full<int64_t>({1}, 1);
+    worker::world().allreduce(one, one);
+    return one.item<int64_t>();
+  });
+  register_global_func("gpu.allreduce", [](const Tensor& t) { worker::world().allreduce(t, t); });
+  register_global_func("gpu.elsewhere", [] {
+    worker::world().allreduce(Tensor::empty({4}, kFloat32, {worker::device().type, 7}), Tensor());
+  });
+  register_global_func("gpu.lose", [](int64_t on_worker, int64_t status) {  // the next collective of that worker
+    if (worker::id() == on_worker)
+      standin::find<void(int)>(ccl() == "nccl" ? "TUTTI_NCCL_LIBRARY" : "TUTTI_RCCL_LIBRARY",
+                               "standin_nccl_async")(static_cast<int>(status));
+  });
+  register_global_func("gpu.crash", [](int64_t on_worker) {
+    if (worker::id() == on_worker) standin::launch(stream(), [] { return 700; });
+  });
+  return true;
+}();
+
+class Gpus : public testing::Test {
+ protected:
+  static Session make(int groups = 1) {
+    Session s = make_session(groups);
+    s.init_ccl(ccl());
+    return s;
+  }
+  static void expect_all(const Session& s, const DRef& array, float value, int64_t n) {
+    for (int w = 0; w < s.num_workers(); ++w)
+      EXPECT_EQ(to_vector(array.debug_get_from_remote(w)), std::vector<float>(static_cast<size_t>(n), value)) << "worker " << w;
+  }
+};
+
+TEST_F(Gpus, every_worker_has_one) {
+  if (may_share()) return;
+  Session s = make();
+  const DRef device = s.call(s.get_global_func("runtime.disco.device"), {});
+  for (int w = 0; w < s.num_workers(); ++w)
+    EXPECT_EQ(device.debug_get_from_remote(w), Value(Device{ccl() == "nccl" ? dl::kCUDA : dl::kROCM, w}));
+}
+
+TEST_F(Gpus, kernels_and_collectives_go_in_one_order) {
+  Session s = make();
+  const auto n = static_cast<float>(s.num_workers());
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {5000}), sum = s.empty({5000}, kFloat32);
+  for (int i = 0; i < 10; ++i) {
+    s.allreduce(x, sum);
+    s.call(s.get_global_func("gpu.double"), {sum});
+    s.allreduce(sum, sum, "max");
+  }
+  expect_all(s, sum, 2 * n, 5000);
+  s.call(s.get_global_func("gpu.many"), {sum, 20});
+  expect_all(s, sum, 2 * n, 5000);
+}
+
+TEST_F(Gpus, arrays_go_there_and_back) {
+  Session s = make();
+  const int64_t n = 300'000;  // several pieces
+  Tensor host = floats(iota(n));
+  const DRef there = s.broadcast(host);
+  for (float& x : host.values<float>()) x = -1;  // it may change
+  for (int w = 0; w < s.num_workers(); ++w) EXPECT_EQ(to_vector(there.debug_get_from_remote(w)), iota(n)) << w;
+  Tensor back = Tensor::empty({n});
+  s.copy_from_worker_0(back, there);
+  s.sync_worker(0);
+  EXPECT_EQ(to_vector(back), iota(n));
+  s.copy_to_worker_0(floats(iota(n, 5)), there);
+  EXPECT_EQ(to_vector(there.debug_get_from_remote(0)), iota(n, 5));
+  const int last = s.num_workers() - 1;
+  there.debug_copy_from(last, floats(iota(n, 1)));
+  EXPECT_EQ(to_vector(there.debug_get_from_remote(last)), iota(n, 1));
+
+  const DRef part = s.scatter(floats(iota(3 * s.num_workers()), {s.num_workers(), 3}));
+  for (int w = 0; w < s.num_workers(); ++w)
+    EXPECT_EQ(to_vector(part.debug_get_from_remote(w)), iota(3, static_cast<float>(3 * w)));
+  const DRef all = s.empty({3 * s.num_workers()}, kFloat32, {}, true);
+  s.gather_to_worker0(part, all);
+  EXPECT_EQ(to_vector(all.debug_get_from_remote(0)), iota(3 * s.num_workers()));
+}
+
+TEST_F(Gpus, groups_and_parts_have_communicators_of_their_own) {
+  if (workers() % 2 != 0) return;
+  Session s = make(2);
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10}), sum = s.empty({10}, kFloat32);
+  s.allreduce(x, sum, "sum", true);
+  s.call(s.get_global_func("gpu.parts"), {sum});
+  expect_all(s, sum, static_cast<float>(workers() / 2), 10);
+  const DRef rows = s.scatter(floats(iota(workers()), {workers() / 2, 2}));
+  for (int w = 0; w < workers(); ++w)
+    EXPECT_EQ(to_vector(rows.debug_get_from_remote(w)), iota(2, static_cast<float>(2 * (w % (workers() / 2)))));
+}
+
+TEST_F(Gpus, host_tensors_go_beside_them) {
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(x, x);
+  EXPECT_EQ(s.call(s.get_global_func("gpu.host_sum"), {}).debug_get_from_remote(0), Value(int64_t{workers()}));
+  expect_all(s, x, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, what_the_ccl_can_t_do_is_refused_and_the_session_goes_on) {
+  Session s = make();
+  const DRef shorts = s.empty({4}, kInt16);
+  s.allreduce(shorts, shorts);
+  std::string why = message_of<RemoteError>([&] { s.sync_all(); });
+  EXPECT_NE(why.find("ccl '" + ccl() + "' has no sum of int16"), std::string::npos) << why;
+  s.call(s.get_global_func("gpu.elsewhere"), {});
+  why = message_of<RemoteError>([&] { s.sync_all(); });
+  EXPECT_NE(why.find("7); init_ccl gave this worker"), std::string::npos) << why;
+  s.init_ccl(ccl(), {99, 98, 97, 96, 95, 94, 93, 92});
+  why = message_of<RemoteError>([&] { s.sync_all(); });
+  EXPECT_NE(why.find("this process may use 8 of them"), std::string::npos) << why;
+  s.init_ccl(ccl());
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(x, x);
+  expect_all(s, x, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, two_workers_on_one_are_refused) {
+  if (workers() < 2 || may_share()) return;
+  Session s = make_session();
+  s.init_ccl(ccl(), std::vector<int64_t>(static_cast<size_t>(workers()), 3));
+  const std::string why = message_of<RemoteError>([&] { s.sync_all(); });
+  EXPECT_NE(why.find("can't begin a communicator"), std::string::npos) << why;
+  s.init_ccl(ccl());
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(x, x);
+  expect_all(s, x, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, an_error_that_one_member_sees_ends_the_work_of_all) {
+  if (workers() < 2) return;
+  Session s = make();
+  const DRef before = s.call(s.get_global_func("gpu.ones"), {10});
+  s.sync_all();
+  for (const int who : {0, workers() - 1}) {
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10}), sum = s.empty({10}, kFloat32);
+    s.call(s.get_global_func("gpu.lose"), {who, 6});
+    s.allreduce(x, sum);
+    const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+    EXPECT_NE(why.find("failed with remote process exited"), std::string::npos) << why;
+    EXPECT_NE(why.find("worker " + std::to_string(who)), std::string::npos) << why;
+    EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
+    for (int w = 0; w < workers(); ++w)
+      EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(w); }), "") << "worker " << w;
+    s.allreduce(before, sum);  // refused until there are new communicators
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("init_ccl it again"), std::string::npos);
+    s.init_ccl(ccl());
+    s.allreduce(before, sum);
+    expect_all(s, sum, static_cast<float>(workers()), 10);
+  }
+}
+
+TEST_F(Gpus, calls_that_fail_leave_a_session_that_can_be_used_or_has_ended) {
+  if (kind() != "thread" || ccl() != "nccl") return;  // of this process
+  for (const char* call : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError"}) {
+    Session s = make_session();
+    standin::fail(call, 1, 3);
+    s.init_ccl(ccl());
+    const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+    EXPECT_NE(why.find("can't begin a communicator"), std::string::npos) << call << ": " << why;
+    EXPECT_NE(why.find("internal error"), std::string::npos) << call << ": " << why;
+    standin::fail("", 0, 0);
+    s.init_ccl(ccl());
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+    s.allreduce(x, x);
+    expect_all(s, x, static_cast<float>(workers()), 10);
+  }
+  Session s = make();
+  s.sync_all();
+  standin::fail("ncclAllReduce", 1, 1);  // of one member only, when all have agreed
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(x, x);
+  const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+  EXPECT_NE(why.find("ncclAllReduce failed with unhandled cuda error: the stand-in says so"), std::string::npos) << why;
+  standin::fail("", 0, 0);
+  s.init_ccl(ccl());
+  const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(y, y);
+  expect_all(s, y, static_cast<float>(workers()), 10);
+}
+
+// last: the device can't be used any more
+TEST_F(Gpus, a_device_that_is_lost_ends_the_session) {
+  if (kind() == "mpi") return;  // and the job
+  Session s = make();
+  s.call(s.get_global_func("gpu.crash"), {workers() - 1});
+  const std::string why = message_of<TransportError>([&] { s.sync_all(20s); });
+  EXPECT_NE(why.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << why;
+  EXPECT_NE(why.find("worker " + std::to_string(workers() - 1)), std::string::npos) << why;
+  EXPECT_NE(why.find("start the job again"), std::string::npos) << why;
+}
+
+}  // namespace
