@@ -103,6 +103,9 @@ void bind_worker(py::module_& module) {
   worker.def("group_size", &worker::group_size);
   worker.def("num_groups", &worker::num_groups);
   worker.def("device", &worker::device);
+  worker.def(
+      "stream", [] { return reinterpret_cast<uintptr_t>(stream()); },
+      "Where work for the device belongs (cudaStream_t, as torch.cuda.ExternalStream takes it); 0: the default stream.");
   worker.def("world", &worker::world, "All workers, as a Comm.");
   worker.def("group", &worker::group, "The workers of our group, as a Comm.");
   worker.def(

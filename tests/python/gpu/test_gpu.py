@@ -1,0 +1,48 @@
+"""Arrays on GPUs, by the session's own operations, on stand-ins for the driver and NCCL."""
+
+import numpy as np
+import pytest
+from conftest import WORKERS, make_session
+
+import tutti
+
+
+@pytest.fixture
+def session():
+    with make_session() as made:
+        made.init_ccl("nccl")
+        made.import_python_module("gpu_functions")
+        yield made
+
+
+def test_arrays_lie_there(session):
+    x = session.broadcast(np.arange(1000, dtype="float32"))
+    total = session.empty((1000,), "float32")
+    session.allreduce(x, total)
+    for worker in range(WORKERS):
+        np.testing.assert_array_equal(total.debug_get_from_remote(worker).numpy(), WORKERS * np.arange(1000, dtype="float32"))
+    parts = session.scatter(np.arange(2 * WORKERS, dtype="int64").reshape(WORKERS, 2))
+    assert [list(parts.debug_get_from_remote(w).numpy()) for w in range(WORKERS)] == [[2 * w, 2 * w + 1] for w in range(WORKERS)]
+    back = np.empty(1000, "float32")
+    session.copy_from_worker_0(back, total)
+    session.sync_worker_0()
+    np.testing.assert_array_equal(back, WORKERS * np.arange(1000, dtype="float32"))
+    total.debug_copy_from(WORKERS - 1, np.ones(1000, "float32"))
+    assert total.debug_get_from_remote(WORKERS - 1).numpy().sum() == 1000
+
+
+def test_functions_use_them(session):
+    where = session.get_global_func("gpu.where")()
+    for worker in range(WORKERS):
+        device, has_stream = where.debug_get_from_remote(worker)
+        assert (str(device), has_stream) == (f"cuda({worker})", True)
+    x = session.broadcast(np.ones(10, "float32"))
+    session.get_global_func("gpu.sum_and_double")(x)
+    assert list(x.debug_get_from_remote(0).numpy()) == [2 * WORKERS] * 10
+
+
+def test_the_host_can_t_touch_them(session):
+    x = session.broadcast(np.ones(10, "float32"))
+    session.get_global_func("gpu.touch")(x)
+    with pytest.raises(tutti.RemoteError, match=r"numpy\(\): the tensor lies on cuda"):
+        session.sync_worker_0()
