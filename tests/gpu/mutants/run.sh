@@ -11,12 +11,9 @@ trap 'rm -rf "$work"' EXIT
 git -C "$source" archive HEAD | tar -x -C "$work"
 cd "$work"
 meson setup build -Dexamples=false -Dpython=disabled -Doptimization=1 >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
-targets=(tests/gpu/gpu_device_test tests/gpu/gpu_session_test tests/collective/contract_test tests/collective/communicator_test
-  tests/gpu/libcuda.so.1 tests/gpu/libnccl.so.2 tests/gpu/libamdhip64.so tests/gpu/librccl.so.1)
 . tests/support/mpi_env.sh
-gpu=$work/build/tests/gpu
-export TUTTI_CUDA_LIBRARY=$gpu/libcuda.so.1 TUTTI_HIP_LIBRARY=$gpu/libamdhip64.so TUTTI_NCCL_LIBRARY=$gpu/libnccl.so.2 \
-  TUTTI_RCCL_LIBRARY=$gpu/librccl.so.1 STANDIN_DEVICES=8 TUTTI_TEST_CCL=nccl TUTTI_TIMEOUT=20 GTEST_BRIEF=1 GTEST_FAIL_FAST=1
+. tests/gpu/standin/env.sh build
+export TUTTI_TIMEOUT=20 GTEST_BRIEF=1 GTEST_FAIL_FAST=1
 run() { # NAME COMMAND...: 0 if it is red
   local name=$1; shift
   ! timeout 60 "$@" >"$work/$name.log" 2>&1 || return 1
@@ -35,7 +32,7 @@ red() {
     build/tests/collective/contract_test --gtest_filter=*gpus && return
   run communicator env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 build/tests/collective/communicator_test
 }
-ninja -C build "${targets[@]}" >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
+ninja -C build gpu_tests >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
 found=
 if red; then
   echo "without any fault '$found' is red:"; tail -n 20 "$work/$found.log"; exit 1
@@ -43,7 +40,7 @@ fi
 number=0
 for name in "${names[@]}"; do
   patch -p1 --no-backup-if-mismatch <"$here/$name.patch" >patch.log || { cat patch.log; echo "$name: does not apply any more"; exit 1; }
-  if ! ninja -C build "${targets[@]}" >build.log 2>&1; then
+  if ! ninja -C build gpu_tests >build.log 2>&1; then
     tail -n 20 build.log; echo "$name: does not compile"; exit 1
   elif red; then
     number=$((number + 1)); echo "$name: found by $found"
