@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective/float16.h"
 #include "collective/nccl/abi.h"
 #include "gpu/standin/standin.h"
 
@@ -42,7 +43,7 @@ struct Mailbox {
   uint64_t tag;  // of the operation
   char data[32768];
 };
-struct Shared {
+struct alignas(64) Shared {
   std::atomic<int> attached;
   std::atomic<int> devices[64];  // 1 + that of the rank
 };
@@ -176,23 +177,14 @@ uint64_t tag_of(int kind, size_t count, Type type, int more) {
 }
 
 struct Half {
-  _Float16 bits;
-  float wide() const { return static_cast<float>(bits); }
-  void set(float value) { bits = static_cast<_Float16>(value); }
+  tutti::detail::Half bits;
+  float wide() const { return tutti::detail::widen(bits); }
+  void set(float value) { bits = tutti::detail::narrow_half(value); }
 };
 struct BFloat {
-  uint16_t bits;
-  float wide() const {
-    const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-    float value;
-    std::memcpy(&value, &wide, sizeof value);
-    return value;
-  }
-  void set(float value) {
-    uint32_t wide;
-    std::memcpy(&wide, &value, sizeof value);
-    bits = static_cast<uint16_t>((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
-  }
+  tutti::detail::BFloat bits;
+  float wide() const { return tutti::detail::widen(bits); }
+  void set(float value) { bits = tutti::detail::narrow_bfloat(value); }
 };
 
 template <class T>
