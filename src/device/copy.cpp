@@ -30,7 +30,10 @@ class Pieces {
     all_.push_back({static_cast<char*>(memory), nullptr});
     return all_.back().memory;
   }
-  void started() { all_.back().done = api_.record(device_.id, stream_); }
+  void started() try { all_.back().done = api_.record(device_.id, stream_); } catch (...) {
+    all_.pop_back();  // nobody may use it again
+    throw;
+  }
   char* await_first() {
     streams_.await(device_, all_.front().done);
     return all_.front().memory;

@@ -21,9 +21,11 @@ TEST(Tensor, is_row_major_and_aligned) {
   EXPECT_TRUE(Tensor::empty({0, int64_t{1} << 40, int64_t{1} << 40}, kInt8).is_contiguous());
 }
 
+constexpr Device kOther{8, 3};  // Metal's
+
 TEST(Tensor, memory_of_a_device_without_a_back_end_is_not_touched) {
   int x = 0;
-  const Tensor there = Tensor::wrap(&x, {1}, kInt32, {}, {}, {dl::kROCM, 3}), here = Tensor::from<int32_t>({1});
+  const Tensor there = Tensor::wrap(&x, {1}, kInt32, {}, {}, kOther), here = Tensor::from<int32_t>({1});
   EXPECT_THROW(here.copy_from(there), UsageError);
   EXPECT_THROW(there.copy_from(here), UsageError);
   EXPECT_EQ(x, 0);
@@ -52,7 +54,8 @@ TEST(Tensor, refuses_what_cannot_be) {
   EXPECT_THROW(Tensor::empty({int64_t{1} << 62, 4}, kInt8), UsageError);
   EXPECT_THROW(Tensor::empty({int64_t{1} << 62}, kFloat64), UsageError);
   EXPECT_THROW(Tensor::empty({int64_t{1} << 55}, kInt8), SystemError);
-  EXPECT_THROW(Tensor::empty({1}, kInt8, cuda(0)), UsageError);
+  EXPECT_THROW(Tensor::empty({1}, kInt8, kOther), UsageError);
+  EXPECT_THROW(Tensor::empty({1}, kInt8, cuda(1000)), Error);  // no driver, or not as many
   EXPECT_THROW(Tensor::wrap(nullptr, {1}, kInt8), UsageError);
   EXPECT_THROW(parse_dtype("float33"), UsageError);
 }
