@@ -522,7 +522,7 @@ TEST(Session, init_ccl_by_name_and_again) {
     EXPECT_EQ(to_vector(dst.debug_get_from_remote(0)), iota(2, static_cast<float>((workers() - 1) * 100)));
   }
   s.init_ccl("nonsense");
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("mpi, local and auto"), std::string::npos);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("mpi, local, nccl, rccl and auto"), std::string::npos);
 }
 
 TEST(Session, drefs_may_be_dropped_on_any_thread) {
