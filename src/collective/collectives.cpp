@@ -132,6 +132,7 @@ void Collectives::run(const Members& comm, Request request) {
     request.dst->poison({agreement_.here().worker, agreement_.here().seq});
     if (has_agreed && on_device) {  // the others' work is aborted, too
       lose_device(error.what());
+      current_streams().lose({agreement_.here().worker, agreement_.here().seq});
       agreement_.tell_device_loss(device_since_);
     } else if (has_agreed) {
       agreement_.broken(to_string(request.op), error.what());
@@ -148,7 +149,9 @@ void Collectives::prepare(const Members& comm, const Tensor& dst) try {
 } catch (const ConsequenceError& error) {
   dst.poison({error.origin.worker, error.origin.seq});
   throw;
-} catch (const UsageError&) {
+} catch (const TransportError&) {
+  throw;
+} catch (const std::exception&) {
   dst.poison({agreement_.here().worker, agreement_.here().seq});
   throw;
 }
@@ -162,8 +165,9 @@ Collectives::HostComm& Collectives::host_comm(const Members& comm) {
 /// Collective where it is made: the members pass messages by their host memory.
 Communicator& Collectives::device_comm(const Members& comm) {
   const bool by_world = device_ccl_->pairs_by_world && kind(comm.key) == CommKind::kPair;
-  auto& made = device_comms_[by_world ? world_key() : comm.key];  // the world's is there
+  auto& made = device_comms_[by_world ? world_key() : comm.key];
   if (made) return *made;
+  if (by_world) throw UsageError(fmt::format("there is no communicator of ccl '{}': init_ccl has failed", device_ccl_->name));
   const auto all_gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
     const auto src = Tensor::wrap(const_cast<std::byte*>(mine.data()), {std::ssize(mine)}, kUInt8);
     const auto dst = Tensor::wrap(all.data(), {std::ssize(all)}, kUInt8);
@@ -195,6 +199,9 @@ void Collectives::abort() noexcept {
 
 template <class Which>
 void Collectives::drop_parts(Which which) {
+  const bool any_on_device =
+      std::ranges::any_of(parts_, [&](const auto& part) { return which(part.second) && device_comms_.contains(part.first); });
+  if (any_on_device) current_streams().finish();  // an error of theirs would not be seen
   std::erase_if(parts_, [&](const auto& part) {
     if (!which(part.second)) return false;
     host_comms_.erase(part.first);
@@ -306,10 +313,21 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   device_comm(group);
 }
 
+void Collectives::finish_parts() {
+  for (const auto& [key, part] : parts_)
+    if (device_comms_.contains(key)) return current_streams().finish();
+}
+
 void Collectives::end_command() {
   if (parts_.empty()) return;
   for (const auto& [key, part] : parts_) user_comms_.erase(key);
-  drop_parts([](const auto&) { return true; });
+  try {
+    drop_parts([](const auto&) { return true; });
+  } catch (const std::exception& error) {  // of a command that has failed already, or finish_parts() would have thrown it
+    lose_device(error.what());
+    agreement_.tell_device_loss(device_since_);
+    drop_parts([](const auto&) { return true; });
+  }
 }
 
 }  // namespace tutti::detail

@@ -57,7 +57,8 @@ class Collectives {
   bool lose_device(const std::string& why);                ///< the same, as another worker says; false: it is known
   uint64_t device_since() const { return device_since_; }  ///< the command of init_ccl for a device; 0: there was none
   void abort() noexcept;                                   ///< ends work that is under way
-  void end_command();                                      ///< sub-communicators end with it
+  void finish_parts();  ///< work of the device's sub-communicators: before end_command().  @throws SystemError
+  void end_command();   ///< sub-communicators end with it
   void end_session() { host_comms_.clear(), device_comms_.clear(), user_comms_.clear(); }
 
  private:

@@ -63,26 +63,40 @@ void Streams::prune() {
   prune_at_ = std::max<size_t>(64, 2 * written_.size());
 }
 
-std::optional<Streams::Broken> Streams::end_of(Device device, Event event) try {
-  StreamApi& streams = *device_api(device).streams();
+std::optional<Streams::Broken> Streams::end_of(Device device, Event event) {
   std::optional<Broken> broken;
-  for (const auto since = Clock::now(); !streams.is_done(event);) {
-    if (auto said = owner_.relax()) broken = std::move(said);
-    if (Clock::now() - since < kYield) std::this_thread::yield();
-    else std::this_thread::sleep_for(kNap);
+  try {
+    StreamApi& streams = *device_api(device).streams();
+    for (const auto since = Clock::now(); !streams.is_done(event);) {
+      if (auto said = owner_.relax()) broken = std::move(said);
+      if (Clock::now() - since < kYield) std::this_thread::yield();
+      else std::this_thread::sleep_for(kNap);
+    }
+  } catch (const DeviceLost&) {
+    return Broken{std::current_exception(), owner_.here(), true};
+  } catch (...) {
+    if (!broken) broken = Broken{std::current_exception(), owner_.here()};  // else it ends so because it is broken
   }
   return broken;
-} catch (...) {
-  return Broken{std::current_exception(), owner_.here()};
 }
 
 void Streams::await(Device device, Event event) {
-  if (const auto broken = end_of(device, event)) std::rethrow_exception(broken->error);
+  const auto broken = end_of(device, event);
+  if (!broken) return;
+  lose(broken->origin);
+  std::rethrow_exception(broken->error);
+}
+
+void Streams::lose(Tensor::Poison origin) {
+  for (const Tensor::Weak& tensor : std::exchange(written_, {})) tensor.poison(origin);
 }
 
 void Streams::finish() {
   if (used_.empty()) return;
   std::optional<Broken> broken;
+  const auto keep = [&](std::optional<Broken> one) {
+    if (one && (!broken || one->is_device_lost)) broken = std::move(one);
+  };
   for (const auto& [device, stream] : used_) try {
       StreamApi& api = *device_api(device).streams();
       const struct Owned {
@@ -90,14 +104,15 @@ void Streams::finish() {
         Event event;
         ~Owned() { api.free_event(event); }
       } end{api, api.record(device.id, stream)};
-      if (auto one = end_of(device, end.event)) broken = std::move(one);
+      keep(end_of(device, end.event));
+    } catch (const DeviceLost&) {
+      keep(Broken{std::current_exception(), owner_.here(), true});
     } catch (...) {
-      broken = Broken{std::current_exception(), owner_.here()};
+      keep(Broken{std::current_exception(), owner_.here()});
     }
   used_.clear();
-  const auto written = std::exchange(written_, {});
-  if (!broken) return;
-  for (const Tensor::Weak& tensor : written) tensor.poison(broken->origin);
+  if (!broken) return written_.clear();
+  lose(broken->origin);
   std::rethrow_exception(broken->error);
 }
 

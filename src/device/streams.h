@@ -20,6 +20,7 @@ class Streams {
   struct Broken {
     std::exception_ptr error;
     Tensor::Poison origin;
+    bool is_device_lost = false;
   };
   struct Owner {
     /// While work is waited for: whether it is broken. The wait goes on until the work has ended: it may be in the caller's
@@ -42,7 +43,8 @@ class Streams {
   /// Until all work is done.  @throws SystemError  it has failed: what was written since the last time is poisoned, the origin
   /// being the command that runs now  @throws anything  what relax() says or throws
   void finish();
-  void await(Device device, Event event);  ///< throws as finish(), but nothing is poisoned
+  void await(Device device, Event event);  ///< throws as finish()
+  void lose(Tensor::Poison origin);        ///< what is under way won't be written
 
  private:
   using Key = std::pair<int32_t, int32_t>;  // type and id of a device

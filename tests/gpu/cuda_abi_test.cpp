@@ -24,6 +24,9 @@ static_assert(kSuccess == CUDA_SUCCESS && kOutOfMemory == CUDA_ERROR_OUT_OF_MEMO
 static_assert(kNonBlocking == CU_STREAM_NON_BLOCKING && kDisableTiming == CU_EVENT_DISABLE_TIMING &&
               kPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(kOnDevice == CU_MEM_LOCATION_TYPE_DEVICE && kPinned == CU_MEM_ALLOCATION_TYPE_PINNED);
+static_assert(sizeof(Access) == sizeof(CUmemAccessDesc) && offsetof(Access, flags) == offsetof(CUmemAccessDesc, flags) &&
+              kReadWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+static_assert(kInternalDependencies == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES);
 static_assert(kReleaseThreshold == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && kReservedNow == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
               kUsedNow == CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
 static_assert(sizeof(Uuid) == sizeof(CUuuid));

@@ -28,6 +28,9 @@ static_assert(kSuccess == hipSuccess && kOutOfMemory == hipErrorOutOfMemory && k
 static_assert(kNonBlocking == hipStreamNonBlocking && kDisableTiming == hipEventDisableTiming &&
               kPortable == hipHostMallocPortable);
 static_assert(kOnDevice == hipMemLocationTypeDevice && kPinned == hipMemAllocationTypePinned);
+static_assert(sizeof(Access) == sizeof(hipMemAccessDesc) && offsetof(Access, flags) == offsetof(hipMemAccessDesc, flags) &&
+              kReadWrite == hipMemAccessFlagsProtReadWrite);
+static_assert(kInternalDependencies == hipMemPoolReuseAllowInternalDependencies);
 static_assert(kReleaseThreshold == hipMemPoolAttrReleaseThreshold && kReservedNow == hipMemPoolAttrReservedMemCurrent &&
               kUsedNow == hipMemPoolAttrUsedMemCurrent);
 static_assert(sizeof(Uuid) == sizeof(hipUUID));

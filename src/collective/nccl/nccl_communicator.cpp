@@ -58,6 +58,8 @@ Op op_of(ReduceOp op) {
   throw UsageError("no such reduction");
 }
 
+int64_t before(const int64_t* counts, int rank) { return std::accumulate(counts, counts + rank, int64_t{0}); }
+
 bool all_equal(const std::vector<int64_t>& counts) {
   return std::ranges::all_of(counts, [&](int64_t count) { return count == counts.front(); });
 }
@@ -85,7 +87,8 @@ class NcclCommunicator final : public Communicator {
   void start(const Operation& o) override;
   std::string poll_error() override {
     Status status = kSuccess;
-    if (!comm_ || f().async_error.call(comm_, &status) != kSuccess) return {};
+    if (!comm_) return {};
+    if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess) status = failed;
     return status == kSuccess || status == kInProgress ? "" : library_.describe("a collective", status, comm_);
   }
   void abort() noexcept override {
@@ -189,7 +192,7 @@ Status NcclCommunicator::settle(Status status) {
   const auto end = Clock::now() + std::chrono::seconds(settings().timeout_s);
   while (status == kInProgress && Clock::now() < end) {
     std::this_thread::yield();
-    if (plane_.node && plane_.node->check_alive) plane_.node->check_alive();
+    plane_.check_device();
     if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess) return failed;
   }
   return status;
@@ -261,20 +264,20 @@ void NcclCommunicator::start(const Operation& o) {
   }
 }
 
+// A member's own part is copied before the group begins: a group that is not complete must not be launched.
+
 void NcclCommunicator::scatter(const Operation& o) {
   if (f().scatter.call && all_equal(o.counts)) {
     if (o.dst.count > 0)
       run(f().scatter, o.src.data, o.dst.data, static_cast<size_t>(o.dst.size_bytes()), Type::kUInt8, o.root, comm_, o.stream);
     return;
   }
+  const int64_t item = o.src.dtype.size_bytes();
+  if (o.rank == o.root) copy_own(o.dst.at(0), o.src.at(before(o.counts.data(), o.rank)), o.dst.size_bytes(), o.stream);
   Group group(*this);
   if (o.rank != o.root) recv(o.dst.at(0), o.dst.size_bytes(), o.root, o.stream);
-  const int64_t item = o.src.dtype.size_bytes();
-  for (int64_t r = 0, at = 0; o.rank == o.root && r < size_; at += o.counts[static_cast<size_t>(r++)]) {
-    const int64_t size = o.counts[static_cast<size_t>(r)] * item;
-    if (r == o.rank) copy_own(o.dst.at(0), o.src.at(at), size, o.stream);
-    else send(o.src.at(at), size, static_cast<int>(r), o.stream);
-  }
+  for (int64_t r = 0, at = 0; o.rank == o.root && r < size_; at += o.counts[static_cast<size_t>(r++)])
+    if (r != o.rank) send(o.src.at(at), o.counts[static_cast<size_t>(r)] * item, static_cast<int>(r), o.stream);
   group.end();
 }
 
@@ -284,27 +287,23 @@ void NcclCommunicator::gather(const Operation& o) {
       run(f().gather, o.src.data, o.dst.data, static_cast<size_t>(o.src.size_bytes()), Type::kUInt8, o.root, comm_, o.stream);
     return;
   }
+  const int64_t item = o.dst.dtype.size_bytes();
+  if (o.rank == o.root) copy_own(o.dst.at(before(o.counts.data(), o.rank)), o.src.at(0), o.src.size_bytes(), o.stream);
   Group group(*this);
   if (o.rank != o.root) send(o.src.at(0), o.src.size_bytes(), o.root, o.stream);
-  const int64_t item = o.dst.dtype.size_bytes();
-  for (int64_t r = 0, at = 0; o.rank == o.root && r < size_; at += o.counts[static_cast<size_t>(r++)]) {
-    const int64_t size = o.counts[static_cast<size_t>(r)] * item;
-    if (r == o.rank) copy_own(o.dst.at(at), o.src.at(0), size, o.stream);
-    else recv(o.dst.at(at), size, static_cast<int>(r), o.stream);
-  }
+  for (int64_t r = 0, at = 0; o.rank == o.root && r < size_; at += o.counts[static_cast<size_t>(r++)])
+    if (r != o.rank) recv(o.dst.at(at), o.counts[static_cast<size_t>(r)] * item, static_cast<int>(r), o.stream);
   group.end();
 }
 
 void NcclCommunicator::all_to_all(const Operation& o, const int64_t* to, const int64_t* from) {
-  Group group(*this);
   const int64_t item = o.src.data ? o.src.dtype.size_bytes() : o.dst.dtype.size_bytes();
-  const char* own = nullptr;
+  copy_own(o.dst.at(before(from, o.rank)), o.src.at(before(to, o.rank)), to[o.rank] * item, o.stream);
+  Group group(*this);
   for (int64_t r = 0, at = 0; r < size_; at += to[r++])
-    if (r == o.rank) own = o.src.at(at);
-    else send(o.src.at(at), to[r] * item, static_cast<int>(r), o.stream);
+    if (r != o.rank) send(o.src.at(at), to[r] * item, static_cast<int>(r), o.stream);
   for (int64_t r = 0, at = 0; r < size_; at += from[r++])
-    if (r == o.rank) copy_own(o.dst.at(at), own, from[r] * item, o.stream);
-    else recv(o.dst.at(at), from[r] * item, static_cast<int>(r), o.stream);
+    if (r != o.rank) recv(o.dst.at(at), from[r] * item, static_cast<int>(r), o.stream);
   group.end();
 }
 

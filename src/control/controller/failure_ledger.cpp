@@ -49,8 +49,11 @@ std::set<int> FailureLedger::silent() const {
 bool FailureLedger::has_news() const { return !failures_.empty() || !silent().empty(); }
 
 std::vector<WorkerFailure> FailureLedger::raise() {
-  for (Pending& consequence : std::exchange(consequences_, {}))
+  for (Pending& consequence : std::exchange(consequences_, {})) {
     if (!is_reported(consequence.origin)) failures_.push_back(std::move(consequence));
+    else if (raised_.contains(consequence.origin))
+      acknowledgements_.push_back(consequence.origin);  // its worker may have heard of it later than of the acknowledgement
+  }
   std::vector<WorkerFailure> failures;
   for (Pending& pending : std::exchange(failures_, {})) {
     acknowledgements_.push_back(pending.origin);

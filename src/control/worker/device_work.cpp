@@ -4,6 +4,14 @@
 #include "control/worker/worker.h"
 
 namespace tutti::detail {
+namespace {
+
+std::string why_lost(const Origin& origin) {
+  return fmt::format("the device's communicators were aborted after the failure of worker {} at command {}", origin.worker,
+                     origin.seq);
+}
+
+}  // namespace
 
 void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
   collectives_.init_ccl(ccl, world(), group(), [&] { return device_id(layout(), id_, device_ids); });
@@ -17,13 +25,23 @@ std::optional<Streams::Broken> Worker::look_at_device() {
     agreement_.tell_device_loss(since);
     return Streams::Broken{std::make_exception_ptr(SystemError(why)), {id_, command_.seq}};
   }
-  const auto loss = since > 0 ? segment_.board().device_loss(since) : std::nullopt;
+  const auto loss = device_loss();
   if (!loss) return std::nullopt;
   const auto [worker, seq] = loss->origin;
-  const std::string why =
-      fmt::format("the device's communicators were aborted after the failure of worker {} at command {}", worker, seq);
+  const std::string why = why_lost(loss->origin);
   if (!collectives_.lose_device(why)) return std::nullopt;
   return Streams::Broken{std::make_exception_ptr(ConsequenceError(loss->origin, why)), {worker, seq}};
+}
+
+std::optional<DeviceLoss> Worker::device_loss() {
+  const uint64_t since = collectives_.device_since();
+  return since > 0 ? segment_.board().device_loss(since) : std::nullopt;
+}
+
+/// For who waits inside a device's back end.
+void Worker::check_device() {
+  segment_.check_not_abandoned();
+  if (const auto loss = device_loss()) throw ConsequenceError(loss->origin, why_lost(loss->origin));
 }
 
 /// Until what was started is complete. A hang report tells it from a function that computes.

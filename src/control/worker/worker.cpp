@@ -62,7 +62,12 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       faults_(id),
       plane_(segment, recorder_, faults_),
       agreement_(segment.board(), id, collective_policy_, plane_),
-      collectives_({.worker = id, .node = &node_, .node_of = &segment.layout().node_of, .mpi_parent = mpi_parent}, agreement_) {
+      collectives_({.worker = id,
+                    .node = &node_,
+                    .node_of = &segment.layout().node_of,
+                    .mpi_parent = mpi_parent,
+                    .check_device = [this] { check_device(); }},
+                   agreement_) {
   segment_.set_pid(id);
 }
 
@@ -157,7 +162,7 @@ bool Worker::execute() {
       if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
-    else run(command_);
+    else run(command_), collectives_.finish_parts();
   } catch (const DeviceLost&) {
     throw;  // serve() gives up
   } catch (const ConsequenceError& error) {

@@ -65,6 +65,8 @@ class Worker {
   void run(Command& command);
   void await_device();
   std::optional<Streams::Broken> look_at_device();
+  std::optional<DeviceLoss> device_loss();
+  void check_device();
   void skip(Command& command);
   void note_written(const Command& command, const Value& result);
   Tensor on_device(const Tensor& host) const;

@@ -33,6 +33,12 @@ struct Location {  // CUmemLocation
 };
 inline constexpr int kOnDevice = 1;
 
+struct Access {  // CUmemAccessDesc
+  Location location;
+  int flags;
+};
+inline constexpr int kReadWrite = 3;
+
 struct PoolProperties {  // CUmemPoolProps
   int allocation_type, handle_types;
   Location location;
@@ -42,8 +48,8 @@ struct PoolProperties {  // CUmemPoolProps
   unsigned char reserved[54];
 };
 inline constexpr int kPinned = 1;  // the only allocation type
-// attributes of a pool (unsigned long long)
-inline constexpr int kReleaseThreshold = 4, kReservedNow = 5, kUsedNow = 7;
+// attributes of a pool (unsigned long long, the first int)
+inline constexpr int kInternalDependencies = 3, kReleaseThreshold = 4, kReservedNow = 5, kUsedNow = 7;
 
 // cuGetProcAddress_v2
 using GetProcAddress = Status (*)(const char* symbol, void** function, int cuda_version, unsigned long long flags, int* found);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "core/env.h"
@@ -48,6 +50,15 @@ Gpu::Gpu(const Driver& driver, int id) : driver_(driver), f_(driver.functions), 
   driver_.run(id_, f_.pool_create, &pool_, &properties);
   unsigned long long all = ~0ull;  // what is freed stays in the pool: the system would take and give it at each sync
   driver_.run(id_, f_.pool_set, pool_, kReleaseThreshold, &all);
+  int none = 0;  // an allocation waits for no other stream: that one may wait for a member that does not come
+  driver_.run(id_, f_.pool_set, pool_, kInternalDependencies, &none);
+  for (int peer = 0; peer < driver_.device_count(); ++peer) {  // NCCL reads and writes tensors of this process's other GPUs
+    int device_of_peer = 0, can = 0;
+    driver_.run(id_, f_.device_get, &device_of_peer, peer);
+    if (peer != id_) driver_.run(id_, f_.can_access_peer, &can, device_of_peer, device);
+    const Access access{{kOnDevice, device_of_peer}, kReadWrite};
+    if (can) driver_.run(id_, f_.pool_access, pool_, &access, size_t{1});
+  }
   allocating_ = new_stream();
   freeing_ = new_stream();
 }
@@ -77,7 +88,8 @@ void* Gpu::allocate(size_t size_bytes, Stream stream) {
   const Stream on = stream ? stream : allocating_;
   void* memory = nullptr;
   Status status = f_.allocate.call(&memory, size_bytes, pool_, on);
-  if (status == kOutOfMemory) {  // pieces of the pool that do not fit may be given up for one that does
+  if (status == kOutOfMemory) {  // what other streams free, and pieces of the pool that do not fit, may make room
+    await_frees();
     f_.pool_trim.call(pool_, 0);
     status = f_.allocate.call(&memory, size_bytes, pool_, on);
   }
@@ -87,8 +99,7 @@ void* Gpu::allocate(size_t size_bytes, Stream stream) {
   if (stream) return memory;
   try {
     const Marked end(record(on));
-    while (!is_done(*end)) {  // nothing but allocations is on that stream
-    }
+    while (!is_done(*end)) std::this_thread::yield();  // nothing but allocations is on that stream
   } catch (...) {
     free(memory, on);
     throw;
@@ -104,6 +115,8 @@ void Gpu::free(void* memory, Stream stream) noexcept try {
     const Marked end(record(other));
     wait(freeing_, *end);
   }
+  const Marked end(record(nullptr));  // the default stream, which is not waited for otherwise
+  wait(freeing_, *end);
   driver_.run(id_, f_.free, memory, freeing_);
 } catch (const std::exception&) {  // the device or the process is at its end: so is the memory
 }
@@ -175,7 +188,23 @@ bool Gpu::is_done(const Mark& mark) const {
   return status == kSuccess;
 }
 
-void Gpu::wait(Stream stream, const Mark& mark) const { driver_.run(id_, f_.stream_wait, stream, mark.event, 0u); }
+void Gpu::wait(Stream stream, const Mark& mark) const {
+  const Current current(*this);  // whose default stream null is
+  driver_.run(id_, f_.stream_wait, stream, mark.event, 0u);
+}
+
+/// A while: a stream may be stuck.
+void Gpu::await_frees() {
+  std::vector<Marked> ends;
+  {
+    const std::lock_guard lock(streams_mutex_);
+    for (const Stream stream : streams_) ends.emplace_back(record(stream));
+    ends.emplace_back(record(freeing_));
+  }
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (const Marked& end : ends)
+    while (!is_done(*end) && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+}
 
 void* Gpu::take_piece() {
   {

@@ -47,6 +47,7 @@ class Gpu {
  private:
   class Current;
   Handle new_stream() const;
+  void await_frees();
   std::string used(size_t asked) const;
 
   const Driver& driver_;

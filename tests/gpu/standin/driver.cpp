@@ -280,6 +280,12 @@ STANDIN(cuDeviceGetUuid, hipDeviceGetUuid)(Uuid* uuid, int device) {
   uuid->bytes[0] = static_cast<char>(0x10 + device);
   return kSuccess;
 }
+STANDIN(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer)(int* can, int device, int peer) {
+  ENTER();
+  if (device < 0 || device >= device_count() || peer < 0 || peer >= device_count()) return kInvalidDevice;
+  *can = device != peer;
+  return kSuccess;
+}
 STANDIN(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain)(Handle* context, int device) {
   ENTER();
   if (device < 0 || device >= device_count()) return kInvalidDevice;
@@ -315,7 +321,9 @@ STANDIN(cuMemPoolCreate, hipMemPoolCreate)(Handle* pool, const PoolProperties* p
 STANDIN(cuMemPoolSetAttribute, hipMemPoolSetAttribute)(Handle pool, int attribute, void* value) {
   ENTER();
   const Lock lock(state().mutex);
-  if (!state().pools.contains(static_cast<Pool*>(pool)) || attribute != kReleaseThreshold) return kInvalidValue;
+  if (!state().pools.contains(static_cast<Pool*>(pool))) return kInvalidValue;
+  if (attribute == kInternalDependencies) return kSuccess;
+  if (attribute != kReleaseThreshold) return kInvalidValue;
   std::memcpy(&static_cast<Pool*>(pool)->threshold, value, sizeof(unsigned long long));
   return kSuccess;
 }
@@ -327,6 +335,12 @@ STANDIN(cuMemPoolGetAttribute, hipMemPoolGetAttribute)(Handle pool, int attribut
   const unsigned long long used = static_cast<Pool*>(pool)->device->used;
   std::memcpy(value, &used, sizeof used);
   return kSuccess;
+}
+STANDIN(cuMemPoolSetAccess, hipMemPoolSetAccess)(Handle pool, const Access* access, size_t count) {
+  ENTER();
+  const Lock lock(state().mutex);
+  if (!state().pools.contains(static_cast<Pool*>(pool)) || count != 1) return kInvalidValue;
+  return access->location.type == kOnDevice && access->flags == kReadWrite ? kSuccess : kInvalidValue;
 }
 STANDIN(cuMemPoolTrimTo, hipMemPoolTrimTo)(Handle pool, size_t) {
   ENTER();
