@@ -193,14 +193,59 @@ TEST_F(Gpus, an_error_that_one_member_sees_ends_the_work_of_all) {
     EXPECT_NE(why.find("failed with remote process exited"), std::string::npos) << why;
     EXPECT_NE(why.find("worker " + std::to_string(who)), std::string::npos) << why;
     EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
-    for (int w = 0; w < workers(); ++w)
-      EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(w); }), "") << "worker " << w;
+    for (int w = 0; w < workers(); ++w)  // it is lost everywhere, and names the same one
+      EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(w); }).find("failed with remote process exited"),
+                std::string::npos)
+          << "worker " << w;
     s.allreduce(before, sum);  // refused until there are new communicators
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("init_ccl it again"), std::string::npos);
     s.init_ccl(ccl());
     s.allreduce(before, sum);
     expect_all(s, sum, static_cast<float>(workers()), 10);
   }
+}
+
+TEST_F(Gpus, who_hears_of_a_loss_late_goes_on_as_well) {
+  if (workers() < 2) return;
+  Session s = make();
+  const int who = workers() - 1;
+  const DRef before = s.call(s.get_global_func("gpu.ones"), {10}), sum = s.empty({10}, kFloat32);
+  s.sync_all();
+  s.call(s.get_global_func("gpu.lose"), {who, 6});
+  s.allreduce(before, sum);
+  EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(who, 20s); }), "");  // the others have not waited yet
+  s.call(s.get_global_func("gpu.host_sum"), {});                                         // and this acknowledges the failure
+  (void)message_of<RemoteError>([&] { s.sync_all(20s); });
+  s.init_ccl(ccl());
+  s.allreduce(before, sum);
+  EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
+  expect_all(s, sum, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, an_error_of_a_part_is_not_lost_with_it) {
+  if (workers() < 3) return;  // a part of one waits for nobody
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.sync_all();
+  s.call(s.get_global_func("gpu.lose"), {0, 6});
+  s.call(s.get_global_func("gpu.parts"), {x});
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("failed with remote process exited"), std::string::npos);
+  s.init_ccl(ccl());
+  const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(y, y);
+  expect_all(s, y, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, what_was_under_way_is_lost_wherever_the_loss_is_told) {
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10}), sum = s.empty({10}, kFloat32);
+  const DRef large = s.empty({2 << 20}, kFloat32);  // 8 MiB: the copy waits for its first pieces
+  s.sync_all();
+  s.call(s.get_global_func("gpu.lose"), {0, 6});
+  s.allreduce(x, sum);
+  s.copy_to_worker_0(floats(std::vector<float>(2 << 20, 3)), large);
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
+  EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(0); }), "");
 }
 
 TEST_F(Gpus, calls_that_fail_leave_a_session_that_can_be_used_or_has_ended) {
