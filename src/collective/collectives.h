@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collective/ccl.h"
@@ -17,7 +18,7 @@ namespace tutti::detail {
 /// Used by the worker's thread only.
 class Collectives {
  public:
-  Collectives(DataPlane plane, Agreement& agreement) : plane_(plane), agreement_(agreement) {}
+  Collectives(DataPlane plane, Agreement& agreement) : plane_(std::move(plane)), agreement_(agreement) {}
 
   const DataPlane& data_plane() const { return plane_; }
 
