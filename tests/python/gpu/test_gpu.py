@@ -45,4 +45,4 @@ def test_the_host_can_t_touch_them(session):
     x = session.broadcast(np.ones(10, "float32"))
     session.get_global_func("gpu.touch")(x)
     with pytest.raises(tutti.RemoteError, match=r"numpy\(\): the tensor lies on cuda"):
-        session.sync_worker_0()
+        session.sync_all()
