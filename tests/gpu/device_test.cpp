@@ -106,6 +106,12 @@ TEST(Gpu, copies_of_every_size_arrive) {
   }
 }
 
+TEST(Gpu, copies_that_follow_each_other_keep_apart) {
+  std::vector<Tensor> all;
+  for (int64_t i = 0; i < 40; ++i) all.push_back(on_gpu(numbers(1000, 1000 * i)));  // nobody waits
+  for (int64_t i = 0; i < 40; ++i) EXPECT_TRUE(same(fetched(all[static_cast<size_t>(i)]), numbers(1000, 1000 * i))) << i;
+}
+
 TEST(Gpu, parts_of_tensors_are_copied) {
   const Tensor there = on_gpu(numbers(1000));
   there.slice(100, 200).copy_from(numbers(100, 5000));
