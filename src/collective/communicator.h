@@ -34,8 +34,8 @@ class Communicator {
   virtual void start(const Operation& operation) = 0;
   /// Why work that was started can't complete; "" as long as nothing is known against it.
   virtual std::string poll_error() { return {}; }
-  /// What was started ends, by an error of its stream, and nothing is started any more. The other members do the same, or are
-  /// lost.
+  /// What was started ends, with an error of its stream or without, and nothing is started any more. The other members do the
+  /// same, or are lost.
   virtual void abort() noexcept {}
 };
 

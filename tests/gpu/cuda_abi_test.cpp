@@ -17,10 +17,15 @@ using namespace tutti::detail::gpu;
 
 static_assert(tutti_test::SameAbi<GetProcAddress, decltype(&::cuGetProcAddress)>::value);
 static_assert(kSuccess == CUDA_SUCCESS && kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY && kNoDevice == CUDA_ERROR_NO_DEVICE &&
-              kNotInitialized == CUDA_ERROR_NOT_INITIALIZED && kDeinitialized == CUDA_ERROR_DEINITIALIZED &&
-              kInvalidDevice == CUDA_ERROR_INVALID_DEVICE && kInvalidContext == CUDA_ERROR_INVALID_CONTEXT &&
-              kInvalidHandle == CUDA_ERROR_INVALID_HANDLE && kNotReady == CUDA_ERROR_NOT_READY &&
-              kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS && kLaunchFailed == CUDA_ERROR_LAUNCH_FAILED);
+              kNotInitialized == CUDA_ERROR_NOT_INITIALIZED && kInvalidDevice == CUDA_ERROR_INVALID_DEVICE &&
+              kInvalidContext == CUDA_ERROR_INVALID_CONTEXT && kInvalidHandle == CUDA_ERROR_INVALID_HANDLE &&
+              kNotReady == CUDA_ERROR_NOT_READY && kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS &&
+              kLaunchFailed == CUDA_ERROR_LAUNCH_FAILED);
+static_assert(is_sticky(CUDA_ERROR_ILLEGAL_ADDRESS) && is_sticky(CUDA_ERROR_LAUNCH_TIMEOUT) && is_sticky(CUDA_ERROR_ASSERT) &&
+              is_sticky(CUDA_ERROR_CONTEXT_IS_DESTROYED) && is_sticky(CUDA_ERROR_HARDWARE_STACK_ERROR) &&
+              is_sticky(CUDA_ERROR_INVALID_PC) && is_sticky(CUDA_ERROR_LAUNCH_FAILED) && is_sticky(CUDA_ERROR_CONTAINED) &&
+              is_sticky(CUDA_ERROR_ECC_UNCORRECTABLE) && is_sticky(CUDA_ERROR_NVLINK_UNCORRECTABLE) &&
+              is_sticky(CUDA_ERROR_EXTERNAL_DEVICE) && !is_sticky(CUDA_ERROR_OUT_OF_MEMORY) && !is_sticky(CUDA_ERROR_NOT_READY));
 static_assert(kNonBlocking == CU_STREAM_NON_BLOCKING && kDisableTiming == CU_EVENT_DISABLE_TIMING &&
               kPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(kOnDevice == CU_MEM_LOCATION_TYPE_DEVICE && kPinned == CU_MEM_ALLOCATION_TYPE_PINNED);
@@ -29,7 +34,6 @@ static_assert(sizeof(Access) == sizeof(CUmemAccessDesc) && offsetof(Access, flag
 static_assert(kInternalDependencies == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES);
 static_assert(kReleaseThreshold == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && kReservedNow == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
               kUsedNow == CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-static_assert(sizeof(Uuid) == sizeof(CUuuid));
 static_assert(sizeof(Location) == sizeof(CUmemLocation) && offsetof(Location, id) == offsetof(CUmemLocation, id));
 static_assert(sizeof(PoolProperties) == sizeof(CUmemPoolProps) &&
               offsetof(PoolProperties, allocation_type) == offsetof(CUmemPoolProps, allocType) &&

@@ -21,10 +21,10 @@ static_assert(sizeof(static_cast<decltype(&allocate_from_pool)>(&::hipMallocFrom
 #include "device/cuda/functions.def"
 
 static_assert(kSuccess == hipSuccess && kOutOfMemory == hipErrorOutOfMemory && kNoDevice == hipErrorNoDevice &&
-              kNotInitialized == hipErrorNotInitialized && kDeinitialized == hipErrorDeinitialized &&
-              kInvalidDevice == hipErrorInvalidDevice && kInvalidContext == hipErrorInvalidContext &&
-              kInvalidHandle == hipErrorInvalidHandle && kNotReady == hipErrorNotReady &&
-              kIllegalAddress == hipErrorIllegalAddress && kLaunchFailed == hipErrorLaunchFailure);
+              kNotInitialized == hipErrorNotInitialized && kInvalidDevice == hipErrorInvalidDevice &&
+              kInvalidContext == hipErrorInvalidContext && kInvalidHandle == hipErrorInvalidHandle &&
+              kNotReady == hipErrorNotReady && kIllegalAddress == hipErrorIllegalAddress &&
+              kLaunchFailed == hipErrorLaunchFailure);
 static_assert(kNonBlocking == hipStreamNonBlocking && kDisableTiming == hipEventDisableTiming &&
               kPortable == hipHostMallocPortable);
 static_assert(kOnDevice == hipMemLocationTypeDevice && kPinned == hipMemAllocationTypePinned);
@@ -33,7 +33,6 @@ static_assert(sizeof(Access) == sizeof(hipMemAccessDesc) && offsetof(Access, fla
 static_assert(kInternalDependencies == hipMemPoolReuseAllowInternalDependencies);
 static_assert(kReleaseThreshold == hipMemPoolAttrReleaseThreshold && kReservedNow == hipMemPoolAttrReservedMemCurrent &&
               kUsedNow == hipMemPoolAttrUsedMemCurrent);
-static_assert(sizeof(Uuid) == sizeof(hipUUID));
 static_assert(sizeof(Location) == sizeof(hipMemLocation) && offsetof(Location, id) == offsetof(hipMemLocation, id));
 static_assert(sizeof(PoolProperties) == sizeof(hipMemPoolProps) &&
               offsetof(PoolProperties, allocation_type) == offsetof(hipMemPoolProps, allocType) &&

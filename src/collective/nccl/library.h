@@ -10,6 +10,7 @@
 namespace tutti::detail::nccl {
 
 struct Functions {
+  int version = 0;  ///< 22809 is 2.28.9
 #define TUTTI_FUNCTION(field, name, ...) FoundFunction<__VA_ARGS__> field;
 #define TUTTI_NEWER_FUNCTION(field, name, version, ...) FoundFunction<__VA_ARGS__> field;
 #define TUTTI_TEXT_FUNCTION(field, name, ...) const char* (*field)(__VA_ARGS__) = nullptr;
@@ -25,20 +26,14 @@ class Library {
   /// `device_type`: DLPack's kCUDA (NCCL) or kROCM (RCCL).  @throws SystemError  none, or one that is too old: says what to do
   static const Library& of(int32_t device_type);
 
-  int version() const { return version_; }  ///< 22809 is 2.28.9
-  std::string_view name() const;            ///< "NCCL"
+  const Functions functions;
+  std::string_view name() const;  ///< "NCCL"
   /// "ncclAllReduce failed with unhandled cuda error: Cuda failure 'out of memory' (NCCL 2.28.9)"
   std::string describe(std::string_view call, Status status, Comm comm) const;
 
  private:
   Library(int32_t device_type, const std::string& path);
 
-  int version_ = 0;
-
- public:
-  const Functions functions;
-
- private:
   int32_t device_type_;
 };
 

@@ -248,11 +248,11 @@ void NcclCommunicator::start(const Operation& o) {
     case CollectiveOp::kScatter: return scatter(o);
     case CollectiveOp::kGather: return gather(o);
     case CollectiveOp::kAllToAll: {
-      const std::vector<int64_t> parts(static_cast<size_t>(size_), o.src.count / size_);
       if (o.src.count == 0) return;
       if (f().all_to_all.call)
         return run(f().all_to_all, o.src.data, o.dst.data, bytes(o.src) / static_cast<size_t>(size_), Type::kUInt8, comm_,
                    o.stream);
+      const std::vector<int64_t> parts(static_cast<size_t>(size_), o.src.count / size_);
       return all_to_all(o, parts.data(), parts.data());
     }
     case CollectiveOp::kAllToAllV: return all_to_all(o, o.counts.data(), o.counts.data() + size_);

@@ -38,7 +38,7 @@ std::optional<DeviceLoss> Worker::device_loss() {
   return since > 0 ? segment_.board().device_loss(since) : std::nullopt;
 }
 
-/// For who waits inside a device's back end.
+/// A device's back end asks this while it waits for other members.
 void Worker::check_device() {
   segment_.check_not_abandoned();
   if (const auto loss = device_loss()) throw ConsequenceError(loss->origin, why_lost(loss->origin));

@@ -7,9 +7,8 @@
 namespace tutti::detail::gpu {
 
 using Status = int;  // CUresult, hipError_t
-inline constexpr Status kSuccess = 0, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4, kNoDevice = 100,
-                        kInvalidDevice = 101, kInvalidContext = 201, kInvalidHandle = 400, kNotReady = 600, kIllegalAddress = 700,
-                        kLaunchFailed = 719;
+inline constexpr Status kSuccess = 0, kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100, kInvalidDevice = 101,
+                        kInvalidContext = 201, kInvalidHandle = 400, kNotReady = 600, kIllegalAddress = 700, kLaunchFailed = 719;
 
 /// After one of these every call for the device says the same, until the process ends (the documentation of CUresult).
 constexpr bool is_sticky(Status status) {
@@ -23,10 +22,6 @@ using Handle = void*;
 inline constexpr unsigned kNonBlocking = 1;    // flag of a stream: the default stream does not wait for it
 inline constexpr unsigned kDisableTiming = 2;  // flag of an event
 inline constexpr unsigned kPortable = 1;       // flag of host memory: pinned for all devices
-
-struct Uuid {  // CUuuid
-  char bytes[16];
-};
 
 struct Location {  // CUmemLocation
   int type, id;

@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <map>
-#include <mutex>
+#include <string>
 
 #include "core/env.h"
 #include "core/settings.h"
@@ -36,12 +35,10 @@ const Vendor& vendor(int32_t type) { return type == dl::kCUDA ? kNvidia : kAmd; 
 /// Looks functions up in a library, each by its name.
 class Library {
  public:
-  Library(const Vendor& vendor, const std::string& path)
-      : vendor_(vendor), path_(path), library_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
-    if (!library_) {
-      const char* said = dlerror();
-      refuse(vendor, path, fmt::format("can't be loaded: {} ({} names another place)", said ? said : "?", vendor.variable));
-    }
+  Library(const Vendor& vendor, const std::string& path) : vendor_(vendor), path_(path) {
+    std::string why;
+    library_ = open_library(path, why);
+    if (!library_) refuse(vendor, path, fmt::format("can't be loaded: {} ({} names another place)", why, vendor.variable));
     if (&vendor == &kAmd) return;
     get_ = reinterpret_cast<GetProcAddress>(dlsym(library_, "cuGetProcAddress_v2"));
     if (!get_) refuse(vendor, path, "is older than CUDA 12: it has no cuGetProcAddress_v2");
@@ -62,7 +59,7 @@ class Library {
  private:
   const Vendor& vendor_;
   const std::string& path_;
-  void* library_;
+  void* library_ = nullptr;
   GetProcAddress get_ = nullptr;
 };
 
@@ -82,29 +79,16 @@ Functions load(int32_t type, const std::string& path) {
   return f;
 }
 
-/// Of the libraries that have been asked for, by type and path: a driver, or why there is none.
-struct Found {
-  Driver* driver = nullptr;
-  std::string why;
-};
-
 }  // namespace
 
-Driver& Driver::of(int32_t type) {
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::map<std::pair<int32_t, std::string>, Found>;
-  const std::string& set = type == dl::kCUDA ? settings().cuda_library : settings().hip_library;
-  const std::string path = set.empty() ? vendor(type).library : set;
-  const std::lock_guard lock(mutex);
-  const auto [it, is_new] = all.try_emplace({type, path});
-  Found& found = it->second;
-  if (is_new) try {
-      found.driver = new Driver(type, path);
-    } catch (const SystemError& error) {
-      found.why = error.what();
-    }
-  if (!found.driver) throw SystemError(found.why);
-  return *found.driver;
+const Driver& Driver::of(int32_t type) {
+  static auto& of_nvidia = *new Libraries<Driver>;
+  static auto& of_amd = *new Libraries<Driver>;
+  const bool is_cuda = type == dl::kCUDA;
+  const std::string& set = is_cuda ? settings().cuda_library : settings().hip_library;
+  return (is_cuda ? of_nvidia : of_amd).get(set.empty() ? vendor(type).library : set, [&](const std::string& path) {
+    return new Driver(type, path);
+  });
 }
 
 Driver::Driver(int32_t type, const std::string& path) : functions(load(type, path)), type_(type) {
@@ -115,9 +99,10 @@ Driver::Driver(int32_t type, const std::string& path) : functions(load(type, pat
            fmt::format("says {} to {}{}", describe(status), call,
                        visible ? fmt::format(" ({}=\"{}\")", vendor(type).visible, visible) : ""));
   };
-  expect(functions.driver_version.name, functions.driver_version.call(&version_));
-  if (type == dl::kCUDA && version_ < kCudaVersion)
-    refuse(vendor(type), path, fmt::format("is for CUDA {}.{}, expected 12.0 or later", version_ / 1000, version_ % 1000 / 10));
+  int version = 0;  // 12040: 12.4
+  expect(functions.driver_version.name, functions.driver_version.call(&version));
+  if (type == dl::kCUDA && version < kCudaVersion)
+    refuse(vendor(type), path, fmt::format("is for CUDA {}.{}, expected 12.0 or later", version / 1000, version % 1000 / 10));
   expect(functions.init.name, functions.init.call(0));
   expect(functions.device_count.name, functions.device_count.call(&device_count_));
   if (device_count_ == 0) expect(functions.device_count.name, kNoDevice);

@@ -29,12 +29,11 @@ struct Functions {
 class Driver {
  public:
   /// `type`: DLPack's kCUDA or kROCM.  @throws SystemError  no driver, one that is too old, or no GPU that this process may use
-  static Driver& of(int32_t type);
+  static const Driver& of(int32_t type);
 
   const Functions functions;
   int32_t type() const { return type_; }
   int device_count() const { return device_count_; }
-  int version() const { return version_; }  ///< CUDA: 13020 is 13.2
   /// Calls `function`; `device`: the number of the GPU that the call is for, as error messages name it.  @throws SystemError
   /// @throws DeviceLost  the device can't be used any more
   template <class... P>
@@ -48,7 +47,7 @@ class Driver {
   Driver(int32_t type, const std::string& path);
 
   int32_t type_;
-  int version_ = 0, device_count_ = 0;
+  int device_count_ = 0;
 };
 
 }  // namespace tutti::detail::gpu

@@ -78,9 +78,8 @@ std::string Gpu::used(size_t asked) const {
   f_.pool_get.call(pool_, kUsedNow, &used);
   constexpr auto mib = [](unsigned long long bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format(
-      "no memory for a tensor of {:.1f} MiB: {:.1f} of {:.1f} MiB are free, this process's tensors hold {:.1f} and keep {:.1f} "
-      "for "
-      "new ones; drop some, or ask for less",
+      "no memory for a tensor of {:.1f} MiB: {:.1f} of {:.1f} MiB are free, this process's tensors hold {:.1f} and keep "
+      "{:.1f} for new ones; drop some, or ask for less",
       mib(asked), mib(free), mib(total), mib(used), mib(reserved - used));
 }
 

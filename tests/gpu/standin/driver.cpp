@@ -265,22 +265,6 @@ STANDIN(cuDeviceGet, hipDeviceGet)(int* device, int id) {
   *device = id;
   return kSuccess;
 }
-STANDIN(cuDeviceGetName, hipDeviceGetName)(char* name, int size, int device) {
-  ENTER();
-  std::snprintf(name, static_cast<size_t>(size), "Stand-in %d", device);
-  return kSuccess;
-}
-STANDIN(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId)(char* id, int size, int device) {
-  ENTER();
-  std::snprintf(id, static_cast<size_t>(size), "0000:%02X:00.0", 0x10 + device);
-  return kSuccess;
-}
-STANDIN(cuDeviceGetUuid, hipDeviceGetUuid)(Uuid* uuid, int device) {
-  ENTER();
-  *uuid = {};
-  uuid->bytes[0] = static_cast<char>(0x10 + device);
-  return kSuccess;
-}
 STANDIN(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer)(int* can, int device, int peer) {
   ENTER();
   if (device < 0 || device >= device_count() || peer < 0 || peer >= device_count()) return kInvalidDevice;
