@@ -220,6 +220,8 @@ void* Gpu::take_piece() {
   const Current current(*this);
   void* memory = nullptr;
   driver_.run(id_, f_.host_allocate, &memory, StreamApi::kPieceBytes, kPortable);
+  const std::lock_guard lock(unused_mutex_);
+  pieces_.push_back(memory);
   return memory;
 }
 

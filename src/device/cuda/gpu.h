@@ -65,6 +65,7 @@ class Gpu {
     Mark* after;
   };
   std::vector<Piece> unused_pieces_;  // once `after` is done
+  std::vector<void*> pieces_;         // also those that a copy has lost: the GPU may still use them
 };
 
 }  // namespace tutti::detail::gpu
