@@ -1,19 +1,22 @@
 // Memory, copies and streams of GPUs, on a stand-in for the driver.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iostream>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "core/settings.h"
 #include "device/cuda/abi.h"
 #include "device/devices.h"
 #include "device/streams.h"
@@ -47,34 +50,31 @@ bool same(const Tensor& a, const Tensor& b) {
   return a.size_bytes() == b.size_bytes() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.size_bytes())) == 0;
 }
 
-/// What a fresh process with these variables says to its first tensor on a GPU.
+/// What a fresh process with these variables says to its first tensor on a GPU. Not by fork alone: threads may hold locks.
 std::string first_tensor(std::initializer_list<std::array<const char*, 2>> variables, int32_t type = dl::kCUDA) {
-  int ends[2];
-  if (pipe(ends) != 0) return "no pipe";
-  const pid_t child = fork();
-  if (child == 0) {
-    for (const auto& [name, value] : variables) setenv(name, value, 1);
-    std::string said = "fine";
-    try {
-      read_settings();
-      (void)Tensor::empty({4}, kFloat32, {type, 0});
-    } catch (const std::exception& error) {
-      said = error.what();
-    }
-    _exit(write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
-  }
-  close(ends[1]);
+  std::string command = fmt::format("env TUTTI_TEST_DEVICE={}", type);
+  for (const auto& [name, value] : variables) command += fmt::format(" {}='{}'", name, value);
+  command += " " + std::filesystem::read_symlink("/proc/self/exe").string();
+  FILE* out = popen((command + " --gtest_also_run_disabled_tests --gtest_filter=Driver.DISABLED_first_tensor").c_str(), "r");
   std::string said;
   char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
-  return said;
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, out)) > 0;) said.append(buffer, n);
+  EXPECT_EQ(pclose(out), 0) << said;
+  const size_t begin = said.find("says: "), end = said.find('\n', begin);
+  return begin == std::string::npos ? said : said.substr(begin + 6, end - begin - 6);
 }
 
-// before anything else has loaded a driver into this process
+TEST(Driver, DISABLED_first_tensor) {  // what the test below runs
+  std::string said = "fine";
+  try {
+    (void)Tensor::empty({4}, kFloat32, {std::stoi(getenv("TUTTI_TEST_DEVICE")), 0});
+  } catch (const std::exception& error) {
+    said = error.what();
+  }
+  std::replace(said.begin(), said.end(), '\n', ' ');
+  std::cout << "says: " << said << std::endl;
+}
+
 TEST(Driver, what_is_wrong_is_said_with_what_to_do) {
   struct Row {
     std::array<const char*, 2> variable;
@@ -171,10 +171,9 @@ TEST_F(OnStreams, memory_of_a_thread_without_streams_may_be_used_on_all) {
 }
 
 TEST_F(OnStreams, what_is_freed_is_there_again) {
-  const size_t before = standin::blocks();
   for (int round = 0; round < 10; ++round) (void)on_gpu(numbers(4 << 20));  // 32 of the 64 MiB that there are
-  streams_.finish();
-  EXPECT_EQ(standin::blocks(), before);
+  for (int i = 0; i < 5000 && standin::blocks() != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(standin::blocks(), 0u);  // those of tests before, too
 }
 
 TEST_F(OnStreams, want_of_memory_is_an_error_of_that_tensor) {
