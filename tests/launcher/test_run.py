@@ -228,7 +228,7 @@ def test_a_reader_that_goes_leaves_the_job_alone(tmp_path):
 
 
 def test_what_the_shell_had_started_before_lives_on():
-    done = subprocess.run(["bash", "-c", f'sleep 30 & echo $!; exec "{TUTTI}" run -n 1 -- false'], stdout=subprocess.PIPE, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    done = subprocess.run(["bash", "-c", f'sleep 30 >/dev/null & echo $!; exec "{TUTTI}" run -n 1 -- false'], stdout=subprocess.PIPE, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     os.kill(int(done.stdout), signal.SIGKILL)  # an error, had it ended
 
