@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_hardened.sh BUILD FILE...: full RELRO, position-independent, stack protector in the files; FORTIFY_SOURCE in what built them.
-# (Which functions FORTIFY replaces depends on the compiler: no symbol proves it.)
+# check_hardened.sh BUILD FILE...: full RELRO, position-independent, stack protector, linked to no GPU library: the files.
+# FORTIFY_SOURCE: what built them. (Which functions it replaces depends on the compiler: no symbol proves it.)
 set -eu
 export LC_ALL=C
 build=$1 failed=0
@@ -10,6 +10,7 @@ for file; do
   readelf -lW "$file" | grep -q GNU_RELRO || complain "$file" "no RELRO, expected -Wl,-z,relro"
   readelf -dW "$file" | grep -qE 'BIND_NOW|Flags:.* NOW' || complain "$file" "functions are bound late, expected -Wl,-z,now"
   readelf -hW "$file" | grep -qE 'Type: +DYN' || complain "$file" "not position-independent, expected b_pie=true"
+  ! readelf -dW "$file" | grep -E 'NEEDED.*(cuda|nccl|hip|rccl|nvidia)' || complain "$file" "linked to a GPU's library, expected: found at run time"
   readelf --dyn-syms -W "$file" | grep -q ' __stack_chk_fail' || complain "$file" "no stack protector, expected -fstack-protector-strong"
 done
 commands=$build/compile_commands.json
