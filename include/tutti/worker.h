@@ -89,5 +89,10 @@ TUTTI_API Comm comm(const std::vector<int>& workers);
 /// Where this worker's work for its device belongs: the stream (cudaStream_t) that collectives and modules use as well. Null: the
 /// default stream; host memory has none.
 TUTTI_API void* stream();
+/// The same for any device, and outside of workers, where each thread has its own.
+TUTTI_API void* stream(Device device);
+/// What is enqueued on `then` from now on begins after what is on `first` by now: streams of `device`. On the host's memory all
+/// is done at once, and nothing happens.  @throws SystemError
+TUTTI_API void order_streams(Device device, void* first, void* then);
 
 }  // namespace tutti

@@ -80,18 +80,6 @@ void stage_to_host(Streams& streams, Device device, Stream stream, char* to, con
   }
 }
 
-/// What comes later on `stream` is done after what is on `other` by now.
-void order(Device device, Stream stream, Device other_device, Stream other) {
-  StreamApi& api = *device_api(device).streams();
-  const Event end = api.record(other_device.id, other);
-  const struct Freed {
-    StreamApi& api;
-    Event event;
-    ~Freed() { api.free_event(event); }
-  } freed{api, end};
-  api.wait(device.id, stream, end);
-}
-
 }  // namespace
 
 void copy(Streams& streams, Device to_device, void* to, Device from_device, const void* from, size_t size_bytes) {

@@ -22,6 +22,7 @@ thread_local Streams own;
 }  // namespace
 
 Streams::~Streams() {
+  release(true);
   for (const auto& [key, stream] : made_)
     if (DeviceApi* api = find_device_api({key.first, key.second})) api->streams()->destroy(key.second, stream);
 }
@@ -91,6 +92,32 @@ void Streams::lose(Tensor::Poison origin) {
   for (const Tensor::Weak& tensor : std::exchange(written_, {})) tensor.poison(origin);
 }
 
+void Streams::release_after(Device device, std::function<void()> function) noexcept {
+  release(false);
+  const bool is_used = std::ranges::any_of(used_, [&](const auto& use) { return use.first == device; });
+  if (is_used) try {
+      held_.push_back({device, device_api(device).streams()->record(device.id, find(device)), function});
+      return;
+    } catch (const std::exception&) {  // no work can be under way any more
+    }
+  function();
+}
+
+/// Those whose work is done.
+void Streams::release(bool all) noexcept {
+  while (!held_.empty()) {
+    StreamApi& api = *device_api(held_.front().device).streams();
+    try {
+      if (!all && !api.is_done(held_.front().end)) return;
+    } catch (const std::exception&) {  // it has failed: done as well
+    }
+    const Held done = std::move(held_.front());
+    held_.pop_front();  // before the call, which may come back here
+    api.free_event(done.end);
+    done.release();
+  }
+}
+
 void Streams::finish() {
   if (used_.empty()) return;
   std::optional<Broken> broken;
@@ -111,9 +138,21 @@ void Streams::finish() {
       keep(Broken{std::current_exception(), owner_.here()});
     }
   used_.clear();
+  release(true);
   if (!broken) return written_.clear();
   lose(broken->origin);
   std::rethrow_exception(broken->error);
+}
+
+void order(Device device, Stream stream, Device other_device, Stream other) {
+  StreamApi& api = *device_api(device).streams();
+  const Event end = api.record(other_device.id, other);
+  const struct Freed {
+    StreamApi& api;
+    Event event;
+    ~Freed() { api.free_event(event); }
+  } freed{api, end};
+  api.wait(device.id, stream, end);
 }
 
 void use_streams(Streams* streams) { used = streams; }
@@ -124,3 +163,13 @@ Stream current_stream(Device device) { return current_streams().current(device);
 Stream set_current_stream(Device device, Stream stream) { return current_streams().set(device, stream); }
 
 }  // namespace tutti::detail
+
+namespace tutti {
+
+void* stream(Device device) { return detail::current_stream(device); }
+
+void order_streams(Device device, void* first, void* then) {
+  if (detail::device_api(device).streams() && first != then) detail::order(device, then, device, first);
+}
+
+}  // namespace tutti

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -44,12 +45,15 @@ class Streams {
   /// being the command that runs now  @throws anything  what relax() says or throws
   void finish();
   void await(Device device, Event event);  ///< throws as finish()
-  void lose(Tensor::Poison origin);        ///< what is under way won't be written
+  /// Of memory that is not ours: calls it once what is under way on the device's stream is done, at a later call or finish().
+  void release_after(Device device, std::function<void()> release) noexcept;
+  void lose(Tensor::Poison origin);  ///< what is under way won't be written
 
  private:
   using Key = std::pair<int32_t, int32_t>;  // type and id of a device
   std::optional<Broken> end_of(Device device, Event event);
   void prune();
+  void release(bool all) noexcept;
 
   Owner owner_;
   std::map<Key, Stream> current_;
@@ -57,7 +61,16 @@ class Streams {
   std::vector<std::pair<Device, Stream>> used_;  // since the last finish()
   std::vector<Tensor::Weak> written_;            // since then
   size_t prune_at_ = 64;
+  struct Held {
+    Device device;
+    Event end;
+    std::function<void()> release;
+  };
+  std::deque<Held> held_;
 };
+
+/// What comes later on `stream` is done after what is on `other` by now.  @throws SystemError
+void order(Device device, Stream stream, Device other_device, Stream other);
 
 /// This thread's from now on; null: the thread's own.
 void use_streams(Streams* streams);

@@ -39,7 +39,8 @@ struct Tensor::Storage {
   Storage& operator=(const Storage&) = delete;
   ~Storage() {
     if (owner) owner->free(memory, size_bytes, device.id, stream_to_free_on(device));
-    else if (release) release();
+    else if (release && device.type == dl::kCPU) release();
+    else if (release) current_streams().release_after(device, std::move(release));
   }
 };
 

@@ -6,6 +6,7 @@
 #include "python/ref_object.h"
 #include "tutti/dlpack.h"
 #include "tutti/tensor.h"
+#include "tutti/worker.h"
 
 namespace tutti::python {
 namespace {
@@ -42,8 +43,30 @@ py::capsule to_dlpack(const Tensor& tensor) {
   });
 }
 
+/// A stream as DLPack and CUDA's array interface number it: CUDA's default one is 1, as 0 could be either of two.
+int64_t number_of(void* stream, Device device) {
+  return stream || device.type != dl::kCUDA ? static_cast<int64_t>(reinterpret_cast<intptr_t>(stream)) : 1;
+}
+int64_t own_stream(Device device) { return number_of(stream(device), device); }
+
+/// What the consumer enqueues on its stream from now on comes after what is on ours by now. -1: it takes care by itself.
+void order_consumer(const Tensor& tensor, const py::object& consumer) {
+  const Device device = tensor.device();
+  const int64_t number = consumer.is_none() ? number_of(nullptr, device) : consumer.cast<int64_t>();
+  if (device.type == dl::kCPU || number == -1 || number == own_stream(device)) return;
+  order_streams(device, stream(device), reinterpret_cast<void*>(static_cast<intptr_t>(number)));
+}
+
+/// The same the other way round: the owner is told our stream.
+py::object capsule_of(py::handle object) {
+  const auto where = object.attr("__dlpack_device__")();
+  const Device device{where[py::int_(0)].cast<int32_t>(), where[py::int_(1)].cast<int32_t>()};
+  if (device.type != dl::kCUDA && device.type != dl::kROCM) return object.attr("__dlpack__")();
+  return object.attr("__dlpack__")(py::arg("stream") = own_stream(device));
+}
+
 Tensor from_dlpack(py::handle object) {
-  const py::object capsule = object.attr("__dlpack__")();
+  const py::object capsule = capsule_of(object);
   if (!PyCapsule_IsValid(capsule.ptr(), "dltensor"))
     throw UsageError("from_dlpack: __dlpack__() gave no capsule named \"dltensor\"");
   auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
@@ -147,6 +170,27 @@ py::object to_numpy(const py::object& self) {
                    tensor.data(), self);
 }
 
+template <class Numbers>
+py::object tuple_of(const Numbers& numbers) {
+  py::tuple tuple(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) tuple[i] = numbers[i];
+  return tuple;
+}
+
+/// CUDA's array interface, version 3.
+py::dict cuda_interface(const Tensor& tensor) {
+  if (tensor.device().type != dl::kCUDA) throw py::attribute_error("the tensor is not on a CUDA device");
+  const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(tensor.dtype()));
+  py::dict interface;
+  interface["version"] = 3;
+  interface["shape"] = tuple_of(tensor.shape());
+  interface["typestr"] = dtype.attr("str");
+  interface["data"] = py::make_tuple(reinterpret_cast<uintptr_t>(tensor.data()), false);
+  interface["strides"] = tensor.is_contiguous() ? py::object(py::none()) : tuple_of(byte_strides(tensor));
+  interface["stream"] = own_stream(tensor.device());
+  return interface;
+}
+
 void bind_tensor(py::module_& module) {
   py::class_<Tensor> tensor(
       module, "Tensor", py::buffer_protocol(),
@@ -181,7 +225,16 @@ void bind_tensor(py::module_& module) {
           },
           py::arg("source"), "Copies an array of the same count and dtype into this one, which it returns.")
       .def(
-          "__dlpack__", [](const Tensor& self, const py::object&) { return to_dlpack(self); }, py::arg("stream") = py::none())
+          "__dlpack__",
+          [](const Tensor& self, const py::object& stream) {
+            order_consumer(self, stream);
+            return to_dlpack(self);
+          },
+          py::arg("stream") = py::none(),
+          "On a GPU: what comes later on `stream`, the consumer's, is done after what is on the worker's stream by now. None: "
+          "CUDA's "
+          "default stream; -1: nothing is waited for.")
+      .def_property_readonly("__cuda_array_interface__", &cuda_interface)
       .def("__dlpack_device__", [](const Tensor& self) { return py::make_tuple(self.device().type, self.device().id); })
       .def("__len__",
            [](const Tensor& self) {
@@ -197,15 +250,14 @@ void bind_tensor(py::module_& module) {
   module.def(
       "tensor",
       [](const py::object& array, const py::object& device) {
-        if (auto where = to_device_or_none(device); where && where->type != dl::kCPU)
-          throw UsageError(fmt::format("tensor: no memory of {} in this build", to_string(*where)));
         const Tensor from = to_contiguous_tensor(array);
-        Tensor made = Tensor::like(from);
+        Tensor made = Tensor::empty(from.shape(), from.dtype(), to_device_or_none(device).value_or(cpu()));
         const WithoutGil without_gil;
         made.copy_from(from);
         return made;
       },
-      py::arg("array"), py::arg("device") = py::none(), "A copy of an array (numpy's, or anything numpy.asarray takes).");
+      py::arg("array"), py::arg("device") = py::none(),
+      "A copy of an array (numpy's, or anything numpy.asarray takes), on a device.");
   module.def(
       "empty",
       [](const py::object& shape, const py::object& dtype, const py::object& device) {

@@ -46,3 +46,18 @@ def test_the_host_can_t_touch_them(session):
     session.get_global_func("gpu.touch")(x)
     with pytest.raises(tutti.RemoteError, match=r"numpy\(\): the tensor lies on cuda"):
         session.sync_all()
+
+
+def test_others_take_them_in_the_order_of_streams(session):
+    x = session.broadcast(np.zeros(1000, "float32"))
+    session.get_global_func("gpu.read_elsewhere")(x, 50)
+    taken = session.get_global_func("gpu.take")(x)
+    session.sync_all()
+    for worker in range(WORKERS):
+        assert list(taken.debug_get_from_remote(worker).numpy()) == [49] * 1000
+    told = session.get_global_func("gpu.interface")(x)
+    assert list(told.debug_get_from_remote(0)) == [[1000], "<f4", True, 3, True]
+
+
+def test_they_are_made_by_workers(session):
+    assert list(session.get_global_func("gpu.made")().debug_get_from_remote(WORKERS - 1).numpy()) == list(range(5))
