@@ -2,13 +2,12 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <chrono>
 #include <vector>
 
 #include "core/by_name.h"
+#include "core/pci_id.h"
 #include "run/process.h"
 
 namespace tutti::launcher {
@@ -39,10 +38,7 @@ std::optional<std::string> current_device(const std::string& vendor) {
   if ((vendor != "nvidia" && vendor != "amd") || !ask_apart(kPatience, id, [&](int to) { write_all(to, ask(vendor)); }) ||
       id.empty())
     return std::nullopt;
-  std::ranges::transform(id, id.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (const size_t colon = id.find(':'); colon != std::string::npos && colon < 4) id.insert(0, 4 - colon, '0');
-  if (const size_t colon = id.find(':'); colon > 4 && colon != std::string::npos) id.erase(0, colon - 4);  // 00000000:41:00.0
-  return id;
+  return normal_pci_id(id);
 }
 
 }  // namespace tutti::launcher

@@ -293,11 +293,11 @@ void* Collectives::user_comm(const Members& comm) {
 }
 
 void Collectives::init_ccl(std::string_view ccl, const Members& world, const Members& group,
-                           const std::function<int32_t()>& device_id) {
+                           const std::function<int32_t(int32_t type)>& device_id) {
   const Ccl& row = find_ccl(ccl, plane_, world.workers);
   if (row.check) row.check(row.device_type);
   const bool is_host = row.device_type == dl::kCPU;
-  const Device device = is_host ? cpu() : Device{row.device_type, device_id()};
+  const Device device = is_host ? cpu() : Device{row.device_type, device_id(row.device_type)};
   current_streams().make(device);
   current_streams().finish();
   run(world, {.op = CollectiveOp::kBarrier});  // nobody is inside the old ones any more

@@ -49,8 +49,9 @@ class Collectives {
   void* user_comm(const Members& comm);
 
   /// Drops all communicators; the next collective makes new ones, of a device here and now. Collective over all workers of the
-  /// session. `device_id`: this worker's; asked if the ccl is one of devices.
-  void init_ccl(std::string_view ccl, const Members& world, const Members& group, const std::function<int32_t()>& device_id);
+  /// session. `device_id`: this worker's, of a type; asked if the ccl is one of devices.
+  void init_ccl(std::string_view ccl, const Members& world, const Members& group,
+                const std::function<int32_t(int32_t type)>& device_id);
   Device device() const { return device_; }  ///< cpu(0), or what init_ccl gave
   /// Of work that was started and is under way: why it can't complete, or "". All communicators of the device are aborted then;
   /// told once.

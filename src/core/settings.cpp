@@ -30,6 +30,7 @@ constexpr Row kRows[] = {
     {"TUTTI_SHARED_MEMORY", &Settings::shared_memory},
     {"TUTTI_ARENA", &Settings::arena},
     {"TUTTI_SIMD", &Settings::simd},
+    {"TUTTI_ALLOW_SHARED_DEVICE", &Settings::allow_shared_device},
     {"TUTTI_CUDA_LIBRARY", &Settings::cuda_library},
     {"TUTTI_HIP_LIBRARY", &Settings::hip_library},
     {"TUTTI_NCCL_LIBRARY", &Settings::nccl_library},

@@ -13,7 +13,7 @@ struct Settings {
   int64_t ranks_per_node = 0;  ///< 0: all of a machine's
   int64_t timeout_s = 600, heartbeat_s = 5;
   int64_t mpi_max_count = int64_t{1} << 30;  ///< elements of one MPI call; tests lower it
-  bool check_host_arrays = false, alone = false, shared_memory = true, arena = true;
+  bool check_host_arrays = false, alone = false, allow_shared_device = false, shared_memory = true, arena = true;
 
   static std::span<const char* const> names();  ///< of the variables
   bool operator==(const Settings&) const = default;

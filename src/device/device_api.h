@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tutti/device.h"
 #include "tutti/error.h"
@@ -44,6 +46,8 @@ class DeviceApi {
  public:
   virtual ~DeviceApi() = default;
   virtual std::string_view name() const = 0;
+  /// "0000:3b:00.0", as in topology::Assignment, of each device that this process may use; empty: not known.
+  virtual std::vector<std::string> pci_ids() { return {}; }
   /// Aligned to 64; for work on `stream` from now on.  @throws SystemError
   virtual void* allocate(size_t size_bytes, int device_id, Stream stream) = 0;
   /// Work that is on `stream` by now may use the memory still; null: work on any stream.

@@ -58,4 +58,15 @@ TEST(Members, devices_go_by_the_place_on_the_node) {
   EXPECT_THROW(device_id(layout, 0, {int64_t{1} << 40}), UsageError);
 }
 
+TEST(Members, devices_go_by_the_plan) {
+  const Layout layout = layout_of(3, 1, {0, 0, 0});
+  const std::vector<std::string> turned = {"0000:02:00.0", "0000:03:00.0", "0000:01:00.0"};  // as CUDA_VISIBLE_DEVICES may say
+  EXPECT_EQ(device_id(layout, 1, {}, turned, "0000:02:00.0"), 0);
+  EXPECT_EQ(device_id(layout, 0, {}, turned, "0000:01:00.0"), 2);
+  EXPECT_EQ(device_id(layout, 0, {1}, turned, "0000:01:00.0"), 1);  // as told
+  EXPECT_EQ(device_id(layout, 1, {}, turned), 1);
+  EXPECT_EQ(device_id(layout, 1, {}, turned, "0000:04:00.0"), 1);
+  EXPECT_EQ(device_id(layout, 2, {}, {"0000:02:00.0"}), 0);  // a GPU of its own: Slurm's --gpus-per-task
+}
+
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "gpu/standin/control.h"
@@ -16,7 +17,7 @@ using namespace std::chrono_literals;
 namespace standin = standin_control;
 
 /// As if each node had GPUs of its own.
-bool may_share() { return std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr; }
+bool may_share() { return std::getenv("TUTTI_ALLOW_SHARED_DEVICE") != nullptr; }
 
 std::string ccl() { return std::getenv("TUTTI_TEST_CCL"); }
 
@@ -55,6 +56,11 @@ const bool registered = [] {
     worker::world().allreduce(one, one);
     return one.item<int64_t>();
   });
+  register_global_func("gpu.pci", [] {  // as the stand-in for CUDA's driver writes it, in upper case
+    char id[32] = {};
+    standin::find<int(char*, int, int)>("TUTTI_CUDA_LIBRARY", "cuDeviceGetPCIBusId")(id, sizeof id, worker::device().id);
+    return std::string(id);
+  });
   register_global_func("gpu.allreduce", [](const Tensor& t) { worker::world().allreduce(t, t); });
   register_global_func("gpu.elsewhere", [] {
     worker::world().allreduce(Tensor::empty({4}, kFloat32, {worker::device().type, 7}), Tensor());
@@ -84,11 +90,24 @@ class Gpus : public testing::Test {
 };
 
 TEST_F(Gpus, every_worker_has_one) {
-  if (may_share()) return;
+  if (may_share() || std::getenv("CUDA_VISIBLE_DEVICES")) return;
   Session s = make();
   const DRef device = s.call(s.get_global_func("runtime.disco.device"), {});
   for (int w = 0; w < s.num_workers(); ++w)
     EXPECT_EQ(device.debug_get_from_remote(w), Value(Device{ccl() == "nccl" ? dl::kCUDA : dl::kROCM, w}));
+}
+
+TEST_F(Gpus, every_worker_has_the_one_that_is_planned_for_it) {
+  if (!std::getenv("TUTTI_TOPOLOGY")) return;  // of four GPUs, which each rank counts from another one on
+  Session s = make();
+  const DRef pci = s.call(s.get_global_func("gpu.pci"), {});
+  std::set<std::string> all;
+  for (int w = 0; w < workers(); ++w) {
+    const std::string planned = s.places()[static_cast<size_t>(w)].gpu_pci;
+    EXPECT_EQ(pci.debug_get_from_remote(w), Value(planned)) << "worker " << w;
+    all.insert(planned);
+  }
+  EXPECT_EQ(all.size(), static_cast<size_t>(workers()));
 }
 
 TEST_F(Gpus, kernels_and_collectives_go_in_one_order) {
@@ -173,7 +192,8 @@ TEST_F(Gpus, two_workers_on_one_are_refused) {
   Session s = make_session();
   s.init_ccl(ccl(), std::vector<int64_t>(static_cast<size_t>(workers()), 3));
   const std::string why = message_of<RemoteError>([&] { s.sync_all(); });
-  EXPECT_NE(why.find("can't begin a communicator"), std::string::npos) << why;
+  EXPECT_NE(why.find("both have the GPU 0000:04:00.0 on "), std::string::npos) << why;
+  EXPECT_NE(why.find("TUTTI_ALLOW_SHARED_DEVICE=1"), std::string::npos) << why;
   s.init_ccl(ccl());
   const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(x, x);

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "core/env.h"
@@ -55,6 +57,12 @@ Functions load(int32_t type, const std::string& path) {
   return f;
 }
 
+/// NCCL reads this when it is first used.
+void allow_shared_devices(int version) {
+  if (version >= 23000) setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+  else setenv("NCCL_HOSTID", fmt::format("{}-{}", host_name(), getpid()).c_str(), 0);  // each process takes others to be far away
+}
+
 }  // namespace
 
 const Library& Library::of(int32_t device_type) {
@@ -67,7 +75,9 @@ const Library& Library::of(int32_t device_type) {
   });
 }
 
-Library::Library(int32_t device_type, const std::string& path) : functions(load(device_type, path)), device_type_(device_type) {}
+Library::Library(int32_t device_type, const std::string& path) : functions(load(device_type, path)), device_type_(device_type) {
+  if (settings().allow_shared_device) allow_shared_devices(functions.version);
+}
 
 std::string_view Library::name() const { return vendor(device_type_).name; }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "collective/nccl/library.h"
+#include "collective/nccl/progress.h"
 #include "collective/reduce.h"
 #include "core/env.h"
 #include "core/settings.h"
@@ -72,7 +73,6 @@ class NcclCommunicator final : public Communicator {
         size_(static_cast<int>(making.members.size())),
         plane_(making.plane),
         members_(making.members) {
-    device_api(device_).streams()->set_device(device_.id);
     begin(making, first_id(making));
   }
   ~NcclCommunicator() override {
@@ -127,42 +127,34 @@ class NcclCommunicator final : public Communicator {
   const DataPlane& plane_;
   const std::vector<int> members_;  // by rank
   int rank_ = 0;
+  bool shares_gpu_ = false;
   Comm comm_ = nullptr;
 };
-
-/// How far a member has come. All see all of them, so they begin together or fail together.
-struct Progress {
-  enum class State : char { kUnderWay, kDone, kFailed } state = State::kUnderWay;
-  char why[247] = {};
-  UniqueId id = {};  // of the first one, in the first round
-  void fail(const std::string& text) {
-    state = State::kFailed;
-    text.copy(why, sizeof why - 1);
-  }
-};
-
-std::vector<Progress> exchange(const Making& making, const Progress& mine) {
-  std::vector<Progress> all(making.members.size());
-  making.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  for (size_t r = 0; r < all.size(); ++r)
-    if (all[r].state == Progress::State::kFailed)
-      throw SystemError(fmt::format("worker {} can't begin a communicator: {}", making.members[r], all[r].why));
-  return all;
-}
 
 UniqueId NcclCommunicator::first_id(const Making& making) {
   rank_ = static_cast<int>(std::ranges::find(making.members, making.plane.worker) - making.members.begin());
   Progress mine;
+  try {
+    device_api(device_).streams()->set_device(device_.id);
+    mine.is_on(device_);
+  } catch (const TransportError&) {
+    throw;
+  } catch (const std::exception& error) {
+    mine.fail(error.what());
+  }
   if (rank_ == 0)
     if (const Status status = f().get_unique_id.call(&mine.id); status != kSuccess)
       mine.fail(fmt::format("{} on {}", library_.describe(f().get_unique_id.name, status, nullptr), host_name()));
-  return exchange(making, mine).front().id;
+  const auto all = exchange(making, mine);
+  shares_gpu_ = share_a_gpu(making, all);
+  return all.front().id;
 }
 
 /// No member waits inside NCCL: it would not hear that another one has failed.
 void NcclCommunicator::begin(const Making& making, const UniqueId& id) {
   Config config;
   config.blocking = 0;
+  if (shares_gpu_) config.max_ctas = 4;  // of all members of a GPU at once, or they wait for each other for ever
   Progress mine;
   Status status = f().init_rank.call(&comm_, size_, id, rank_, &config);
   const auto end = Clock::now() + std::chrono::seconds(settings().timeout_s);

@@ -1,7 +1,10 @@
 // A worker's device: work that is under way there.
 #include <fmt/format.h>
 
+#include "control/worker/members.h"
 #include "control/worker/worker.h"
+#include "device/devices.h"
+#include "topology/assign.h"
 
 namespace tutti::detail {
 namespace {
@@ -14,7 +17,9 @@ std::string why_lost(const Origin& origin) {
 }  // namespace
 
 void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
-  collectives_.init_ccl(ccl, world(), group(), [&] { return device_id(layout(), id_, device_ids); });
+  collectives_.init_ccl(ccl, world(), group(), [&](int32_t type) {
+    return device_id(layout(), id_, device_ids, device_api({type, 0}).pci_ids(), topology::assignment().gpu_pci);
+  });
 }
 
 /// While its work is under way. An error of a communicator is seen by some of its members only: they tell the others.

@@ -1,9 +1,12 @@
 #include "control/worker/members.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
+
+#include "core/log.h"
 
 namespace tutti::detail {
 
@@ -38,9 +41,19 @@ Collectives::Members listed(const Layout& layout, int worker, const std::vector<
   return {.workers = workers, .rank = rank};
 }
 
-int32_t device_id(const Layout& layout, int worker, const Shape& device_ids) {
+int32_t device_id(const Layout& layout, int worker, const Shape& device_ids, const std::vector<std::string>& pci_ids,
+                  const std::string& planned) {
   const auto& nodes = layout.node_of;
   const auto place = static_cast<size_t>(std::count(nodes.begin(), nodes.begin() + worker, nodes[static_cast<size_t>(worker)]));
+  if (device_ids.empty() && !pci_ids.empty()) {
+    if (const auto at = std::ranges::find(pci_ids, planned); at != pci_ids.end())
+      return static_cast<int32_t>(at - pci_ids.begin());
+    const size_t id = place % pci_ids.size();
+    if (!planned.empty())
+      log(LogLevel::kWarn, "init_ccl: {} was planned for worker {}, but is none of the GPUs {} that its driver shows; takes {}",
+          planned, worker, fmt::join(pci_ids, ", "), pci_ids[id]);
+    return static_cast<int32_t>(id);
+  }
   if (!device_ids.empty() && place >= device_ids.size())
     throw UsageError(fmt::format("init_ccl: {} device ids, expected one for each worker of a node: worker {} is its node's {}.",
                                  device_ids.size(), worker, place + 1));

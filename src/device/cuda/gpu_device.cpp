@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "core/pci_id.h"
 #include "device/cuda/gpu.h"
 #include "tutti/device.h"
 #include "tutti/error.h"
@@ -22,6 +24,17 @@ class GpuDevice final : public DeviceApi, public StreamApi {
   explicit GpuDevice(int32_t type) : type_(type), driver_(Driver::of(type)), gpus_(static_cast<size_t>(driver_.device_count())) {}
 
   std::string_view name() const override { return type_ == dl::kCUDA ? "cuda" : "rocm"; }
+  std::vector<std::string> pci_ids() override {
+    const std::lock_guard lock(mutex_);
+    for (auto id = static_cast<int>(pci_ids_.size()); id < driver_.device_count(); ++id) {
+      int device = 0;
+      char text[32] = {};
+      driver_.run(id, driver_.functions.device_get, &device, id);
+      driver_.run(id, driver_.functions.pci_id, text, static_cast<int>(sizeof text), device);
+      pci_ids_.push_back(normal_pci_id(text));
+    }
+    return pci_ids_;
+  }
   void* allocate(size_t size_bytes, int id, Stream stream) override { return gpu(id).allocate(size_bytes, stream); }
   void free(void* memory, size_t, int id, Stream stream) noexcept override { gpu(id).free(memory, stream); }
   void copy(void* to, const void* from, size_t size_bytes, Device to_device, Device from_device, Stream stream) override {
@@ -65,6 +78,7 @@ class GpuDevice final : public DeviceApi, public StreamApi {
   const Driver& driver_;
   std::mutex mutex_;
   std::vector<std::atomic<Gpu*>> gpus_;
+  std::vector<std::string> pci_ids_;  // as far as they are known
 };
 
 template <int32_t kType>

@@ -25,7 +25,7 @@ red() {
     run "session on threads" env STANDIN_SEED=$seed TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 "$gpu/gpu_session_test" && return
     run "session on processes" env STANDIN_SEED=$seed TUTTI_TEST_KIND=process TUTTI_TEST_WORKERS=4 "$gpu/gpu_session_test" && return
   done
-  run "session on nodes" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=4 TUTTI_RANKS_PER_NODE=2 NCCL_MULTI_RANK_GPU_ENABLE=1 \
+  run "session on nodes" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=4 TUTTI_RANKS_PER_NODE=2 TUTTI_ALLOW_SHARED_DEVICE=1 \
     mpirun -n 4 "$gpu/gpu_session_test" && return
   run contract env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 build/tests/collective/contract_test --gtest_filter=*gpus && return
   run "contract of an old NCCL" env STANDIN_NCCL_VERSION=21900 TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 \

@@ -87,7 +87,9 @@ struct Block {
 };
 
 struct Device {
-  int id;
+  Device(int which, size_t number) : physical(which), id(static_cast<int>(number)) {}
+  const int physical;  // of the machine
+  const int id;        // as this process counts them
   std::atomic<Status> sticky{kSuccess};
   size_t used = 0;
   std::shared_ptr<Queue> default_queue = nullptr;
@@ -129,7 +131,16 @@ struct State {
       failures.push_back({std::string(one.substr(0, first)), std::stoull(std::string(one.substr(first + 1))),
                           std::stoi(std::string(one.substr(second + 1)))});
     }
-    for (int id = 0; id < setting("STANDIN_DEVICES", 4); ++id) devices.emplace_back().id = id;
+    const char* chosen = std::getenv(NAME("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"));
+    const auto there = static_cast<int>(setting("STANDIN_DEVICES", 4));
+    if (!chosen)
+      for (int id = 0; id < there; ++id) devices.emplace_back(id, devices.size());
+    for (std::string_view rest = chosen ? chosen : ""; !rest.empty();) {
+      const std::string one(rest.substr(0, rest.find(',')));
+      rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+      if (std::atoi(one.c_str()) >= there) return;  // it ends at the first that is none, as CUDA's does
+      devices.emplace_back(std::atoi(one.c_str()), devices.size());
+    }
   }
 };
 State& state() {
@@ -171,7 +182,7 @@ std::shared_ptr<Queue> make_queue(Device& device) {
 /// Null: no such stream.
 std::shared_ptr<Queue> find_stream(void* stream) {
   const Lock lock(state().mutex);
-  if (!stream) {
+  if (reinterpret_cast<uintptr_t>(stream) <= 2) {  // CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
     if (!current) return nullptr;
     if (!current->default_queue) current->default_queue = make_queue(*current);
     return current->default_queue;
@@ -210,6 +221,7 @@ char* reach(Stream stream, const void* memory, size_t size_bytes) {
 bool is_stream(Stream stream) { return find_stream(stream) != nullptr; }
 int current_device() { return current ? current->id : -1; }
 int device_of(Stream stream) { return find_stream(stream)->device.id; }
+int physical_device(int id) { return state().devices[static_cast<size_t>(id)].physical; }
 int device_count() { return static_cast<int>(state().devices.size()); }
 
 int injected(const char* function) {
@@ -263,6 +275,12 @@ STANDIN(cuDeviceGet, hipDeviceGet)(int* device, int id) {
   if (!state().is_initialized) return kNotInitialized;
   if (id < 0 || id >= device_count()) return kInvalidDevice;
   *device = id;
+  return kSuccess;
+}
+STANDIN(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId)(char* id, int size, int device) {
+  ENTER();
+  if (device < 0 || device >= device_count()) return kInvalidDevice;
+  std::snprintf(id, static_cast<size_t>(size), "0000:%02X:00.0", 1 + physical_device(device));  // as the driver writes it
   return kSuccess;
 }
 STANDIN(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer)(int* can, int device, int peer) {
@@ -542,6 +560,11 @@ void standin_fail(const char* function, uint64_t use, int status) {
   state().failures.clear();
   state().uses.clear();
   if (*function) state().failures.push_back({function, use, status});
+}
+void standin_print_uses() {
+  const Lock lock(state().mutex);
+  for (const auto& [function, uses] : state().uses)
+    std::printf("use %s %llu\n", function.c_str(), static_cast<unsigned long long>(uses));
 }
 size_t standin_blocks() {
   const Lock lock(state().mutex);

@@ -363,16 +363,19 @@ STANDIN Status ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int ra
     all()[made.get()] = made;
   }
   *comm = made.get();
-  std::thread([made, id] {
+  const bool few_ctas = config->max_ctas > 0 && config->max_ctas <= 8;
+  const bool hosts = std::getenv("NCCL_HOSTID") != nullptr;  // as if each process had a machine of its own
+  std::thread([made, id, few_ctas, hosts] {
     Shared& shared = made->shared();
-    shared.devices[made->rank] = 1 + made->device;
+    const int own_device = 1 + standin::physical_device(made->device);
+    shared.devices[made->rank] = own_device;
     ++shared.attached;
     while (shared.attached < made->size && !made->is_aborted) std::this_thread::sleep_for(50us);
     int pid = 0, own = -1;
     if (made->rank == 0 && std::sscanf(id.bytes, "/proc/%d/fd/%d", &pid, &own) == 2 && pid == getpid()) close(own);
     bool shares = false;
-    for (int r = 0; r < made->size; ++r) shares |= r != made->rank && shared.devices[r] == 1 + made->device;
-    made->state = shares && !std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") ? kInvalidUsage : kSuccess;
+    for (int r = 0; r < made->size; ++r) shares |= r != made->rank && shared.devices[r] == own_device;
+    made->state = shares && !(std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") && few_ctas) && !hosts ? kInvalidUsage : kSuccess;
   }).detach();
   return kInProgress;
 }

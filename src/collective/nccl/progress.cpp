@@ -1,0 +1,59 @@
+#include "collective/nccl/progress.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <span>
+#include <string_view>
+
+#include "core/env.h"
+#include "core/settings.h"
+#include "device/devices.h"
+#include "tutti/error.h"
+
+namespace tutti::detail::nccl {
+namespace {
+
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+}  // namespace
+
+void Progress::fail(const std::string& text) {
+  state = State::kFailed;
+  text.copy(why, sizeof why - 1);
+}
+
+void Progress::is_on(Device device) {
+  const auto ids = device_api(device).pci_ids();
+  if (static_cast<size_t>(device.id) < ids.size())
+    fmt::format("{} on {} {}", ids[static_cast<size_t>(device.id)], host_name(), boot_id()).copy(gpu, sizeof gpu - 1);
+}
+
+std::vector<Progress> exchange(const Making& making, const Progress& mine) {
+  std::vector<Progress> all(making.members.size());
+  making.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r].state == Progress::State::kFailed)
+      throw SystemError(fmt::format("worker {} can't begin a communicator: {}", making.members[r], all[r].why));
+  return all;
+}
+
+bool share_a_gpu(const Making& making, const std::vector<Progress>& all) {
+  for (size_t r = 0; r < all.size(); ++r)
+    for (size_t q = 0; q < r; ++q) {
+      const std::string_view gpu = all[r].gpu;
+      if (gpu.empty() || gpu != all[q].gpu) continue;
+      if (settings().allow_shared_device) return true;
+      throw UsageError(
+          fmt::format("workers {} and {} both have the GPU {}; start as many workers on a node as it has GPUs, give "
+                      "init_ccl their numbers, or allow it by TUTTI_ALLOW_SHARED_DEVICE=1",
+                      making.members[q], making.members[r], gpu.substr(0, gpu.rfind(' '))));
+    }
+  return false;
+}
+
+}  // namespace tutti::detail::nccl
