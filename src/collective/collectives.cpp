@@ -31,6 +31,12 @@ Buffer disjoint(const Tensor& src, Buffer dst, Tensor& copy) {
   return buffer(copy);
 }
 
+Tensor on_host(const Tensor& tensor) {
+  const Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
+  copy.copy_from(tensor);
+  return copy;
+}
+
 /// Only a root has both operands of some collectives; what another member passes there counts for nothing.
 void drop_ignored(const Collectives::Members& comm, Collectives::Request& o) {
   if (comm.rank == o.root) return;
@@ -84,21 +90,27 @@ void Collectives::offer(const Ccl& ccl, const Members& comm, Arrival& mine, cons
 
 void Collectives::run(const Members& comm, Request request) {
   drop_ignored(comm, request);
-  const bool on_device = is_on_device(*request.dst) || is_on_device(*request.src);
+  const bool has_device = is_on_device(*request.dst) || is_on_device(*request.src), is_staged = has_device && stages_;
+  const bool on_device = has_device && !is_staged;
   if (on_device && device_ccl_) prepare(comm, *request.dst);
   const CollectiveId id = agreement_.next_id(comm.key);
   bool has_arrived = false, has_agreed = false;
-  Tensor copy;
+  Tensor copy, host_src, host_dst;
   try {
     const Signature signature = check(comm, request);
     // what may fail for want of memory comes before the agreement
-    const Buffer dst = buffer(*request.dst);
-    const Buffer given = buffer(*request.src);
+    if (is_staged) {
+      if (*request.src) host_src = on_host(*request.src);
+      if (*request.dst) host_dst = Tensor::empty(request.dst->shape(), request.dst->dtype());
+    }
+    const Tensor& from = is_staged ? host_src : *request.src;
+    const Buffer dst = buffer(is_staged ? host_dst : *request.dst);
+    const Buffer given = buffer(from);
     const bool in_place =
         request.op == CollectiveOp::kAllgather
             ? given.data == dst.at(comm.rank * given.count)
             : (request.op == CollectiveOp::kAllreduce || request.op == CollectiveOp::kBroadcast) && given.data == dst.data;
-    const Buffer src = in_place ? given : disjoint(*request.src, dst, copy);
+    const Buffer src = in_place ? given : disjoint(from, dst, copy);
     Arrival& mine = arrive(comm, id, signature, request.counts);
     HostComm& host = host_comm(comm);
     offer(*host.ccl, comm, mine, request, src, dst);
@@ -141,60 +153,13 @@ void Collectives::run(const Members& comm, Request request) {
     else agreement_.decline(id);
     throw;
   }
-}
-
-/// To make a communicator is collective, too.
-void Collectives::prepare(const Members& comm, const Tensor& dst) try {
-  device_comm(comm);
-} catch (const ConsequenceError& error) {
-  dst.poison({error.origin.worker, error.origin.seq});
-  throw;
-} catch (const TransportError&) {
-  throw;
-} catch (const std::exception&) {
-  dst.poison({agreement_.here().worker, agreement_.here().seq});
-  throw;
+  if (host_dst) take(host_dst, *request.dst);
 }
 
 Collectives::HostComm& Collectives::host_comm(const Members& comm) {
   HostComm& host = host_comms_[comm.key];
   if (!host.ccl) host.ccl = &find_ccl(host_ccl_, plane_, comm.workers);
   return host;
-}
-
-/// Collective where it is made: the members pass messages by their host memory.
-Communicator& Collectives::device_comm(const Members& comm) {
-  const bool by_world = device_ccl_->pairs_by_world && kind(comm.key) == CommKind::kPair;
-  auto& made = device_comms_[by_world ? world_key() : comm.key];
-  if (made) return *made;
-  if (by_world) throw UsageError(fmt::format("there is no communicator of ccl '{}': init_ccl has failed", device_ccl_->name));
-  const auto all_gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
-    const auto src = Tensor::wrap(const_cast<std::byte*>(mine.data()), {std::ssize(mine)}, kUInt8);
-    const auto dst = Tensor::wrap(all.data(), {std::ssize(all)}, kUInt8);
-    run(comm, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
-  };
-  run(comm, {.op = CollectiveOp::kBarrier});  // all or none
-  return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
-}
-
-std::string Collectives::poll_error() {
-  std::string why;
-  for (const auto& [key, made] : device_comms_)
-    if (made && device_error_.empty() && why.empty()) why = made->poll_error();
-  if (!why.empty()) lose_device(why);
-  return why;
-}
-
-bool Collectives::lose_device(const std::string& why) {
-  if (!device_error_.empty()) return false;
-  device_error_ = why;
-  abort();
-  return true;
-}
-
-void Collectives::abort() noexcept {
-  for (const auto& [key, made] : device_comms_)
-    if (made) made->abort();
 }
 
 template <class Which>
@@ -307,6 +272,7 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   host_ccl_ = !is_host || ccl == "auto" ? "auto" : row.name;
   device_ccl_ = is_host ? nullptr : &row;
   device_ = device;
+  stages_ = is_host;
   device_since_ = is_host ? 0 : agreement_.here().seq;
   if (is_host) return;
   device_comm(world);

@@ -14,7 +14,8 @@
 namespace tutti::detail {
 
 /// The collectives of one worker: checks operands, agrees, lets the back end start, keeps poison right. Host memory goes by the
-/// host's back end; memory of the worker's device, once init_ccl has given it one, by that device's.
+/// host's back end; memory of the worker's device, once init_ccl has given it one, by that device's. After init_ccl of a host's
+/// ccl, memory of devices goes by way of the host's.
 /// Used by the worker's thread only.
 class Collectives {
  public:
@@ -73,6 +74,7 @@ class Collectives {
   void check_source(CollectiveOp op, const Tensor& src) const;
   Signature check(const Members& comm, Request& request) const;
   void prepare(const Members& comm, const Tensor& dst);
+  void take(const Tensor& from, const Tensor& dst);
   struct HostComm {
     const Ccl* ccl = nullptr;
     std::unique_ptr<Communicator> made = nullptr;  // by the first collective that moves something
@@ -90,6 +92,7 @@ class Collectives {
   std::string host_ccl_ = "auto";
   const Ccl* device_ccl_ = nullptr;
   Device device_ = cpu();
+  bool stages_ = false;  // operands on devices go by the host's memory
   uint64_t device_since_ = 0;
   std::string device_error_;  // its communicators are aborted since
   // ordered: freed in the same order everywhere

@@ -59,10 +59,10 @@ void check_uneven(const Collectives::Members& comm, Collectives::Request& o) {
 
 void Collectives::check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const {
   if (!tensor) refuse(op, fmt::format("{} is empty (it holds no tensor)", role));
-  if (tensor.device().type != dl::kCPU && tensor.device() != device_)
+  if (tensor.device().type != dl::kCPU && tensor.device() != device_ && !stages_)
     refuse(op, fmt::format("{} lies on {}; {}", role, to_string(tensor.device()),
                            device_ccl_ ? fmt::format("init_ccl gave this worker {}", to_string(device_))
-                                       : std::string("init_ccl a ccl for that device first")));
+                                       : std::string("init_ccl first: 'nccl' or 'rccl', or 'mpi', by way of the host's memory")));
   if (tensor.device().type != dl::kCPU && !device_error_.empty())
     refuse(op,
            fmt::format("the communicators of ccl '{}' were aborted ({}); init_ccl it again", device_ccl_->name, device_error_));
@@ -98,7 +98,7 @@ Signature Collectives::check(const Members& comm, Request& o) const {
   auto reducible = [&] {
     if (!can_reduce(o.src->dtype(), o.reduce))
       refuse(o.op, fmt::format("{} has no {}", to_string(o.src->dtype()), to_string(o.reduce)));
-    if (o.src->device().type != dl::kCPU && !device_ccl_->reduces(o.src->dtype(), o.reduce))
+    if (device_ccl_ && o.src->device().type != dl::kCPU && !device_ccl_->reduces(o.src->dtype(), o.reduce))
       refuse(o.op, fmt::format("ccl '{}' has no {} of {}; copy it to the host, or to another dtype", device_ccl_->name,
                                to_string(o.reduce), to_string(o.src->dtype())));
   };
@@ -167,7 +167,7 @@ Signature Collectives::check(const Members& comm, Request& o) const {
   if (const Tensor& t = counts_own_src ? *o.src : *o.dst) {
     s.count = t.element_count();
     s.dtype = t.dtype();
-    s.device_type = t.device().type;
+    s.device_type = stages_ ? dl::kCPU : t.device().type;
   }
   return s;
 }

@@ -27,10 +27,15 @@ void expect(bool ok, const std::string& what) {
 
 bool is_on_gpu() { return worker::device().type == dl::kCUDA || worker::device().type == dl::kROCM; }
 
-// Operands lie where init_ccl has put the worker: on a device the host can't touch them.
-Tensor fresh(Shape shape, DType dtype) { return Tensor::empty(std::move(shape), dtype, worker::device()); }
+/// Where operands lie: where init_ccl has put the worker, on a device that the host can't touch; or, with a host's ccl, on a GPU
+/// of TUTTI_TEST_GPUS.
+Device place() {
+  static const char* const gpus = std::getenv("TUTTI_TEST_GPUS");
+  return gpus ? cuda(worker::id() % std::atoi(gpus)) : worker::device();
+}
+Tensor fresh(Shape shape, DType dtype) { return Tensor::empty(std::move(shape), dtype, place()); }
 Tensor placed(const Tensor& host) {
-  if (worker::device() == cpu()) return host;
+  if (place() == cpu()) return host;
   Tensor t = fresh(host.shape(), host.dtype());
   t.copy_from(host);
   return t;
@@ -448,6 +453,11 @@ class Communicator : public testing::Test {
     return kind() == "mpi" && nodes && nodes[0] == '0' ? std::vector<std::string>{"mpi", "auto"}
                                                        : std::vector<std::string>{"mpi", "local"};
   }
+  static Session session() {
+    Session s = make_session();
+    if (std::getenv("TUTTI_TEST_GPUS")) s.init_ccl("mpi");  // else operands on a device are refused
+    return s;
+  }
   static int seeds(const std::string& ccl) {
     const char* text = std::getenv("TUTTI_TEST_SEEDS");
     return text && ccl == "delayed" ? std::atoi(text) : 1;
@@ -503,7 +513,7 @@ TEST_F(Communicator, splits_again_and_again) { on_all("comm.split", {{}}); }
 TEST_F(Communicator, keeps_what_is_named_by_its_members) { on_all("comm.keep", {{0}, {1}, {2}}); }
 
 TEST_F(Communicator, refuses_lists_of_members_and_goes_on) {
-  Session s = make_session();
+  Session s = session();
   const auto name = s.get_global_func("comm.name"), keep = s.get_global_func("comm.keep");
   std::vector<std::pair<const char*, const char*>> rows = {
       {"none", "is not among the 0"}, {"twice", "is listed twice"}, {"beyond", "expected 0 to"}};
@@ -538,7 +548,7 @@ TEST_F(Communicator, refuses_wrong_operands_and_goes_on) {
                                                       {"uneven overlap", "they must be apart"},
                                                       {"uneven pair", "which expects 3"},
                                                       {"own part", "in the root's own part, which has 4"}};
-  Session s = make_session();
+  Session s = session();
   auto refuse = s.get_global_func("comm.refuse"), moves = s.get_global_func("comm.moves");
   for (const auto& [what, text] : rows) {
     if (workers() == 1 && std::string(what) == "counts") continue;  // one count for one member is right

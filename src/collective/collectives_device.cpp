@@ -1,0 +1,65 @@
+// What is more to a collective whose operands lie on a device.
+#include <fmt/format.h>
+
+#include "collective/collectives.h"
+#include "device/streams.h"
+
+namespace tutti::detail {
+
+/// What the host's back end has written, to the device. The collective is over: a failure is this member's own.
+void Collectives::take(const Tensor& from, const Tensor& dst) try { dst.copy_from(from); } catch (const TransportError&) {
+  throw;
+} catch (const std::exception&) {
+  dst.poison({agreement_.here().worker, agreement_.here().seq});
+  throw;
+}
+
+/// To make a communicator is collective, too.
+void Collectives::prepare(const Members& comm, const Tensor& dst) try {
+  device_comm(comm);
+} catch (const ConsequenceError& error) {
+  dst.poison({error.origin.worker, error.origin.seq});
+  throw;
+} catch (const TransportError&) {
+  throw;
+} catch (const std::exception&) {
+  dst.poison({agreement_.here().worker, agreement_.here().seq});
+  throw;
+}
+
+/// Collective where it is made: the members pass messages by their host memory.
+Communicator& Collectives::device_comm(const Members& comm) {
+  const bool by_world = device_ccl_->pairs_by_world && kind(comm.key) == CommKind::kPair;
+  auto& made = device_comms_[by_world ? world_key() : comm.key];
+  if (made) return *made;
+  if (by_world) throw UsageError(fmt::format("there is no communicator of ccl '{}': init_ccl has failed", device_ccl_->name));
+  const auto all_gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+    const auto src = Tensor::wrap(const_cast<std::byte*>(mine.data()), {std::ssize(mine)}, kUInt8);
+    const auto dst = Tensor::wrap(all.data(), {std::ssize(all)}, kUInt8);
+    run(comm, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
+  };
+  run(comm, {.op = CollectiveOp::kBarrier});  // all or none
+  return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
+}
+
+std::string Collectives::poll_error() {
+  std::string why;
+  for (const auto& [key, made] : device_comms_)
+    if (made && device_error_.empty() && why.empty()) why = made->poll_error();
+  if (!why.empty()) lose_device(why);
+  return why;
+}
+
+bool Collectives::lose_device(const std::string& why) {
+  if (!device_error_.empty()) return false;
+  device_error_ = why;
+  abort();
+  return true;
+}
+
+void Collectives::abort() noexcept {
+  for (const auto& [key, made] : device_comms_)
+    if (made) made->abort();
+}
+
+}  // namespace tutti::detail
