@@ -48,7 +48,7 @@ void Worker::debug_get(const Command& command) {
   std::vector<Tensor> large;
   try {
     answer = value_for_controller(command, large);
-  } catch (const std::exception& error) {
+  } catch (const UsageError& error) {  // else it is a failure like any other
     answer = refusal(command, error.what());
   }
   outbox_.put(answer);
