@@ -23,6 +23,7 @@ std::map<int64_t, double> read(const std::string& path, const std::string& opera
   };
   same("operation", operation), same("workers", workers), same("dtype", o.dtype), same("memory", o.memory), same("ccl", o.ccl),
       same("skew_us", o.skew_us);
+  if (report.value("device", "cpu") != o.device) throw UsageError("it is of another device");
   for (const auto& row : report.at("rows")) times[row.at("size").get<int64_t>()] = row.at("out_of_place").at("us").get<double>();
   return times;
 } catch (const std::exception& error) {
@@ -56,16 +57,16 @@ CollectiveReport::CollectiveReport(CollectiveOptions options, std::string operat
   if (!options_.baseline.empty()) earlier_ = read(options_.baseline, operation_, workers_, options_);
   if (options_.format == "osu")
     fmt::print("# {} {} {}, {} workers\n# {:<12}{:>16}{:>16}\n", operation_, options_.dtype, options_.redop, workers_, "Size",
-               "Avg Latency(us)", "MPI (us)");
+               "Avg Latency(us)", raw() + " (us)");
   if (options_.format != "table") return;
   fmt::print(
       "# {} workers, ccl {}, {} memory{}; each time: median of {} iterations, of the slowest member. x: how many times as fast "
-      "as MPI\n",
-      workers_, options_.ccl, options_.memory,
-      options_.skew_us > 0 ? fmt::format(", members up to {} us apart", options_.skew_us) : "", options_.iterations);
+      "as {}\n",
+      workers_, options_.ccl, options_.device == "cpu" ? options_.memory : options_.device,
+      options_.skew_us > 0 ? fmt::format(", members up to {} us apart", options_.skew_us) : "", options_.iterations, raw());
   fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n",
-             "size", "count", "type", "redop", "root", "out:time", "algbw", "busbw", "#wrong", "MPI", "x", "in:time", "algbw",
-             "busbw", "#wrong", "MPI", "x");
+             "size", "count", "type", "redop", "root", "out:time", "algbw", "busbw", "#wrong", raw(), "x", "in:time", "algbw",
+             "busbw", "#wrong", raw(), "x");
   fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n",
              "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
              "");
@@ -85,18 +86,18 @@ void CollectiveReport::add(const CollectiveRow& row) {
 
 void CollectiveReport::print(const CollectiveRow& row) const {
   if (options_.format == "osu")
-    fmt::print("{:<14}{:>16.2f}{:>16}\n", row.size_bytes, row.ours.value_or(0), row.mpi ? fmt::format("{:.2f}", *row.mpi) : "-");
+    fmt::print("{:<14}{:>16.2f}{:>16}\n", row.size_bytes, row.ours.value_or(0), row.raw ? fmt::format("{:.2f}", *row.raw) : "-");
   if (options_.format != "table") return;
-  const auto half = [&](std::optional<double> ours, std::optional<double> mpi, int64_t wrong) {
+  const auto half = [&](std::optional<double> ours, std::optional<double> raw, int64_t wrong) {
     if (!ours) return fmt::format("  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}", "-", "-", "-", "-", "-", "-");
     const double bandwidth = gigabytes_a_second(row.size_bytes, *ours);
     return fmt::format("  {:>9.2f} {:>7.2f} {:>7.2f} {:>6} {:>9} {:>5}", *ours, bandwidth, bandwidth * bus_factor(),
-                       options_.check ? std::to_string(wrong) : "N/A", mpi ? fmt::format("{:.2f}", *mpi) : "-",
-                       mpi ? fmt::format("{:.2f}", *mpi / *ours) : "-");
+                       options_.check ? std::to_string(wrong) : "N/A", raw ? fmt::format("{:.2f}", *raw) : "-",
+                       raw ? fmt::format("{:.2f}", *raw / *ours) : "-");
   };
   const auto before = earlier_.find(row.size_bytes);
   fmt::print("{:>12} {:>11} {:>8} {:>6} {:>4}{} {}{}\n", row.size_bytes, row.count, options_.dtype, options_.redop, options_.root,
-             half(row.ours, row.mpi, row.wrong), half(row.ours_in_place, row.mpi_in_place, row.wrong_in_place),
+             half(row.ours, row.raw, row.wrong), half(row.ours_in_place, row.raw_in_place, row.wrong_in_place),
              before != earlier_.end() && row.ours
                  ? fmt::format("  baseline {:.2f} ({:+.1f} %)", before->second, 100 * (*row.ours / before->second - 1))
                  : "");
@@ -124,20 +125,21 @@ bool CollectiveReport::finish() const {
                                   {"root", options_.root},
                                   {"memory", options_.memory},
                                   {"ccl", options_.ccl},
+                                  {"device", options_.device},
                                   {"skew_us", options_.skew_us},
                                   {"iterations", options_.iterations},
                                   {"rows", nlohmann::ordered_json::array()}};
     for (const CollectiveRow& row : rows_) {
       nlohmann::ordered_json entry = {{"size", row.size_bytes}, {"count", row.count}};
-      const auto half = [&](const char* name, std::optional<double> ours, std::optional<double> mpi, int64_t bad) {
+      const auto half = [&](const char* name, std::optional<double> ours, std::optional<double> raw, int64_t bad) {
         if (!ours) return;
         const double algbw = gigabytes_a_second(row.size_bytes, *ours);
         entry[name] = {{"us", *ours}, {"algbw", algbw}, {"busbw", algbw * bus_factor()}};
         if (options_.check) entry[name]["wrong"] = bad;
-        if (mpi) entry[name].update({{"mpi_us", *mpi}, {"speedup", *mpi / *ours}});
+        if (raw) entry[name].update({{options_.device == "cpu" ? "mpi_us" : "nccl_us", *raw}, {"speedup", *raw / *ours}});
       };
-      half("out_of_place", row.ours, row.mpi, row.wrong);
-      half("in_place", row.ours_in_place, row.mpi_in_place, row.wrong_in_place);
+      half("out_of_place", row.ours, row.raw, row.wrong);
+      half("in_place", row.ours_in_place, row.raw_in_place, row.wrong_in_place);
       out["rows"].push_back(entry);
     }
     fmt::print("{}\n", out.dump(2));

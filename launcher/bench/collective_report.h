@@ -18,13 +18,14 @@ struct CollectiveOptions {
   std::string format = "table", baseline;
   std::string memory = "tutti";  ///< or "foreign": as of a numpy array
   std::string ccl = "auto";
-  int skew_us = 0;  ///< members come up to so much apart
+  std::string device = "cpu";  ///< or "cuda", "rocm": the ccl is "nccl", "rccl"
+  int skew_us = 0;             ///< members come up to so much apart
 };
 
-/// Medians over the iterations of the slowest member's time, in microseconds; none: there is no such way, or no such MPI type.
+/// Medians over the iterations of the slowest member's time, in microseconds; none: there is no such way, or no such type.
 struct CollectiveRow {
   int64_t size_bytes = 0, count = 0;
-  std::optional<double> ours, ours_in_place, mpi, mpi_in_place;
+  std::optional<double> ours, ours_in_place, raw, raw_in_place;  ///< raw: MPI's, on GPUs NCCL's
   int64_t wrong = 0, wrong_in_place = 0;
 };
 
@@ -36,6 +37,7 @@ class CollectiveReport {
   bool finish() const;  ///< whether all data was right
 
  private:
+  std::string raw() const { return options_.device == "cpu" ? "MPI" : options_.device == "cuda" ? "NCCL" : "RCCL"; }
   double bus_factor() const;  ///< bus bandwidth for an algorithm bandwidth of 1, as nccl-tests defines it
   void print(const CollectiveRow& row) const;
 

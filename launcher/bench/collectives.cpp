@@ -1,5 +1,5 @@
 // Every iteration has fresh data, and every member checks its own dst, all of it. Small messages go several at a time, each with
-// data and a dst of its own, which holds junk before. MPI's turn comes after ours.
+// data and a dst of its own, which holds junk before. The raw library's turn (MPI, on GPUs NCCL) comes after ours.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -12,7 +12,9 @@
 #include "bench/bench.h"
 #include "bench/measure.h"
 #include "bench/pattern.h"
+#include "bench/raw_nccl.h"
 #include "core/env.h"
+#include "device/streams.h"
 #include "tutti/interop/mpi.h"
 #include "tutti/tutti.h"
 
@@ -22,7 +24,7 @@ namespace {
 
 constexpr int64_t kBatchBytes = 64 << 10, kMostInBatch = 100;
 
-enum Way { kOurs, kMpi, kOursInPlace, kMpiInPlace, kWays };
+enum Way { kOurs, kRaw, kOursInPlace, kRawInPlace, kWays };
 
 struct Task {
   std::string operation;
@@ -51,9 +53,16 @@ MPI_Op mpi_op(ReduceOp op) {
 }
 
 Tensor memory(int64_t count, DType dtype, bool foreign) {
-  if (!foreign) return Tensor::empty({count}, dtype);
+  if (const Device device = worker::device(); device != cpu() || !foreign) return Tensor::empty({count}, dtype, device);
   void* data = std::aligned_alloc(64, static_cast<size_t>(count * dtype.size_bytes() + 64) / 64 * 64);
   return Tensor::wrap(data, {count}, dtype, [data] { std::free(data); });
+}
+
+Tensor on_host(const Tensor& tensor) {
+  if (tensor.device() == cpu()) return tensor;
+  Tensor host = Tensor::empty(tensor.shape(), tensor.dtype());
+  host.copy_from(tensor);
+  return host;
 }
 
 /// One collective as its members see it: how many elements src and dst have, how to run it, what dst must hold.
@@ -68,6 +77,7 @@ class Member {
         part_(task_.count / size_),
         is_reduction_(task_.operation == "allreduce" || task_.operation == "reduce_scatter"),
         reduced_(Pattern::reduced(task_.dtype, size_, task_.op)) {
+    if (worker::device() != cpu()) nccl_ = &RawNccl::of(mpi, worker::device());
     for (int r = 0; r < size_; ++r) of_.push_back(Pattern::of_rank(task_.dtype, r, is_reduction_));
   }
 
@@ -81,11 +91,24 @@ class Member {
   int64_t dst_at_in_place() const { return is("reduce_scatter") ? rank_ * part_ : 0; }  // of the elements that both share
   int64_t src_at_in_place() const { return is("allgather") ? rank_ * part_ : 0; }
 
-  void fill(const Tensor& src, int64_t phase) const {
-    of_[static_cast<size_t>(rank_)].write(src.data(), src.element_count(), phase);
+  bool has_raw() const {
+    return nccl_ ? nccl_->has(task_.operation, task_.dtype) : mpi_type(task_.dtype) && task_.count <= INT32_MAX;
   }
 
-  int64_t count_wrong(const Tensor& dst, int64_t phase) const {
+  /// And junk into dst, if that is another one.
+  void fill(const Tensor& src, const Tensor& dst, int64_t phase, bool in_place) const {
+    const bool on_host = src.device() == cpu();
+    const Tensor data = on_host ? src : Tensor::empty(src.shape(), src.dtype());
+    const Tensor junk = on_host ? dst : Tensor::empty(dst.shape(), dst.dtype());
+    if (!in_place) std::memset(junk.data(), 0x55, static_cast<size_t>(junk.size_bytes()));
+    of_[static_cast<size_t>(rank_)].write(data.data(), data.element_count(), phase);
+    if (on_host) return;
+    if (!in_place) dst.copy_from(junk);
+    src.copy_from(data);
+  }
+
+  int64_t count_wrong(const Tensor& there, int64_t phase) const {
+    const Tensor dst = on_host(there);
     const auto at = [&](int64_t element) { return static_cast<const char*>(dst.data()) + element * task_.dtype.size_bytes(); };
     if (is("allreduce")) return reduced_.count_wrong(at(0), task_.count, phase);
     if (is("reduce_scatter")) return reduced_.count_wrong(at(0), part_, phase + rank_ * part_);
@@ -111,7 +134,8 @@ class Member {
     else if (rank_ == 1) comm_.recv(dst, 0);
   }
 
-  void mpi(const Tensor& src, const Tensor& dst, bool in_place) const {
+  void raw(const Tensor& src, const Tensor& dst, bool in_place) const {
+    if (nccl_) return nccl_->run(task_.operation, src, dst, task_.op, task_.root);
     const MPI_Datatype type = *mpi_type(task_.dtype);
     const auto n = static_cast<int>(task_.count), part = static_cast<int>(part_);
     void* from = in_place ? MPI_IN_PLACE : src.data();
@@ -138,6 +162,7 @@ class Member {
   bool is_reduction_;
   Pattern reduced_;
   std::vector<Pattern> of_;
+  const RawNccl* nccl_ = nullptr;
 };
 
 /// @return float64 [kWays, iterations, 2]: when it began and ended, in us; of a way that was not run 0. Then the two numbers of
@@ -152,18 +177,18 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
   Tensor out = Tensor::full<double>({kWays * iterations * 2 + 2}, 0);
   const auto figures = out.values<double>();
   for (int way = 0; way < kWays; ++way) {
-    const bool by_mpi = way == kMpi || way == kMpiInPlace, in_place = way >= kOursInPlace;
+    const bool is_raw = way == kRaw || way == kRawInPlace, in_place = way >= kOursInPlace;
     if (in_place && !member.has_in_place()) continue;
-    if (by_mpi && (!mpi_type(task.dtype) || task.count > INT32_MAX)) continue;
-    // MPI has memory of its own kind in any case; ours is of the kind asked for
+    if (is_raw && !member.has_raw()) continue;
+    // on the host MPI has memory of its own kind in any case; ours is of the kind asked for
     std::vector<std::pair<Tensor, Tensor>> operands;
     for (int64_t b = 0; b < batch; ++b) {
       if (!in_place) {
-        operands.emplace_back(memory(member.src_count(), task.dtype, foreign || by_mpi),
-                              memory(member.dst_count(), task.dtype, foreign || by_mpi));
+        operands.emplace_back(memory(member.src_count(), task.dtype, foreign || is_raw),
+                              memory(member.dst_count(), task.dtype, foreign || is_raw));
         continue;
       }
-      const Tensor whole = memory(task.count, task.dtype, foreign || by_mpi);
+      const Tensor whole = memory(task.count, task.dtype, foreign || is_raw);
       operands.emplace_back(whole.slice(member.src_at_in_place(), member.src_at_in_place() + member.src_count()),
                             whole.slice(member.dst_at_in_place(), member.dst_at_in_place() + member.dst_count()));
     }
@@ -171,9 +196,9 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
       const auto phase = [&](int64_t b) { return (i + warm_ups) * batch + b; };
       for (int64_t b = 0; b < batch; ++b) {
         const auto& [src, dst] = operands[static_cast<size_t>(b)];
-        if (!in_place) std::memset(dst.data(), 0x55, static_cast<size_t>(dst.size_bytes()));
-        member.fill(src, phase(b));
+        member.fill(src, dst, phase(b), in_place);
       }
+      current_streams().finish();
       comm.barrier();
       MPI_Barrier(mpi);
       if (skew_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(skew_us)));
@@ -182,15 +207,16 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
       };
       const double begin = now();
       for (const auto& [src, dst] : operands) {
-        if (by_mpi) member.mpi(src, dst, in_place);
+        if (is_raw) member.raw(src, dst, in_place);
         else member.ours(src, dst);
       }
+      current_streams().finish();  // of GPUs
       const double end = now();
       if (i < 0) continue;
       double* times = &figures[static_cast<size_t>((way * iterations + i) * 2)];
       times[0] = begin;
       times[1] = begin + (end - begin) / static_cast<double>(batch);
-      if (check && !by_mpi)
+      if (check && !is_raw)
         for (int64_t b = 0; b < batch; ++b)
           figures[static_cast<size_t>(kWays * iterations * 2 + in_place)] +=
               static_cast<double>(member.count_wrong(operands[static_cast<size_t>(b)].second, phase(b)));
@@ -230,8 +256,8 @@ CollectiveRow figures_of(const DRef& result, const CollectiveOptions& o, int wor
                     .count = count,
                     .ours = median_of(kOurs),
                     .ours_in_place = median_of(kOursInPlace),
-                    .mpi = median_of(kMpi),
-                    .mpi_in_place = median_of(kMpiInPlace)};
+                    .raw = median_of(kRaw),
+                    .raw_in_place = median_of(kRawInPlace)};
   for (const Tensor& t : all) {
     const auto values = t.values<double>();
     row.wrong += static_cast<int64_t>(values[values.size() - 2]);
@@ -257,6 +283,7 @@ int measure_collective(const std::string& operation, const CollectiveOptions& o)
         throw UsageError("--skew: workers are on several hosts, whose clocks differ; expected one host");
   }
   session.init_ccl(o.ccl);
+  session.sync_all();
   CollectiveReport report(o, operation, workers);
   auto measure = session.get_global_func("bench.collective");
   int64_t last = 0;
@@ -278,7 +305,9 @@ int measure_collective(const std::string& operation, const CollectiveOptions& o)
 
 }  // namespace
 
-int collective(int argc, char** argv, const std::string& operation, const CollectiveOptions& options) {
+int collective(int argc, char** argv, const std::string& operation, const CollectiveOptions& given) {
+  CollectiveOptions options = given;
+  if (options.device != "cpu") options.ccl = options.device == "cuda" ? "nccl" : "rccl";
   return run(argc, argv, [&](int, char**) { return measure_collective(operation, options); });
 }
 

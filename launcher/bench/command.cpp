@@ -37,7 +37,9 @@ void tutti::launcher::add_bench(CLI::App& app, int argc, char** argv, int& code)
     command->add_option("-r,--root", moved.root, "rank that has, or gets, all");
     command->add_option("--memory", moved.memory, "tutti: allocated by it; foreign: by others, as a numpy array is")
         ->check(CLI::IsMember({"tutti", "foreign"}));
-    command->add_option("--ccl", moved.ccl, "back end: auto, mpi or local");
+    command->add_option("--ccl", moved.ccl, "back end: auto, mpi or local; of host memory");
+    command->add_option("--device", moved.device, "where operands lie; cuda: beside what NCCL takes, rocm: RCCL")
+        ->check(CLI::IsMember({"cpu", "cuda", "rocm"}));
     command->add_option("--skew", moved.skew_us, "members come up to so many microseconds apart")->check(CLI::Range(0, 1000000));
     command->add_option("--format", moved.format, "table, osu or json")->check(CLI::IsMember({"table", "osu", "json"}));
     command->add_option("--baseline", moved.baseline, "what --format json wrote in an earlier run, to compare with")

@@ -12,6 +12,7 @@
 
 #include "collective/nccl/library.h"
 #include "collective/nccl/progress.h"
+#include "collective/nccl/types.h"
 #include "collective/reduce.h"
 #include "core/env.h"
 #include "core/settings.h"
@@ -24,40 +25,6 @@ namespace {
 using namespace std::chrono_literals;
 using namespace nccl;
 using Clock = std::chrono::steady_clock;
-
-/// How NCCL reduces a dtype: as so many elements of a type.
-struct Elements {
-  Type type;
-  int64_t each = 1;
-};
-std::optional<Elements> elements(DType dtype) {
-  constexpr std::pair<DType, Elements> kAll[] = {{kInt8, {Type::kInt8}},
-                                                 {kUInt8, {Type::kUInt8}},
-                                                 {kInt32, {Type::kInt32}},
-                                                 {kUInt32, {Type::kUInt32}},
-                                                 {kInt64, {Type::kInt64}},
-                                                 {kUInt64, {Type::kUInt64}},
-                                                 {kFloat16, {Type::kFloat16}},
-                                                 {kFloat32, {Type::kFloat32}},
-                                                 {kFloat64, {Type::kFloat64}},
-                                                 {kBool, {Type::kUInt8}},
-                                                 {kBFloat16, {Type::kBFloat16}},
-                                                 {kComplex64, {Type::kFloat32, 2}},
-                                                 {kComplex128, {Type::kFloat64, 2}}};
-  const auto* found = std::ranges::find(kAll, dtype, [](const auto& row) { return row.first; });
-  return found == std::end(kAll) ? std::nullopt : std::optional(found->second);
-}
-
-Op op_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum: return Op::kSum;
-    case ReduceOp::kProd: return Op::kProd;
-    case ReduceOp::kMin: return Op::kMin;
-    case ReduceOp::kMax: return Op::kMax;
-    case ReduceOp::kAvg: return Op::kAvg;
-  }
-  throw UsageError("no such reduction");
-}
 
 int64_t before(const int64_t* counts, int rank) { return std::accumulate(counts, counts + rank, int64_t{0}); }
 
@@ -127,7 +94,6 @@ class NcclCommunicator final : public Communicator {
   const DataPlane& plane_;
   const std::vector<int> members_;  // by rank
   int rank_ = 0;
-  bool shares_gpu_ = false;
   Comm comm_ = nullptr;
 };
 
@@ -137,6 +103,7 @@ UniqueId NcclCommunicator::first_id(const Making& making) {
   try {
     device_api(device_).streams()->set_device(device_.id);
     mine.is_on(device_);
+    device_api(device_).streams()->trim(device_.id);
   } catch (const TransportError&) {
     throw;
   } catch (const std::exception& error) {
@@ -146,7 +113,7 @@ UniqueId NcclCommunicator::first_id(const Making& making) {
     if (const Status status = f().get_unique_id.call(&mine.id); status != kSuccess)
       mine.fail(fmt::format("{} on {}", library_.describe(f().get_unique_id.name, status, nullptr), host_name()));
   const auto all = exchange(making, mine);
-  shares_gpu_ = share_a_gpu(making, all);
+  check_gpus(making, all);
   return all.front().id;
 }
 
@@ -154,7 +121,8 @@ UniqueId NcclCommunicator::first_id(const Making& making) {
 void NcclCommunicator::begin(const Making& making, const UniqueId& id) {
   Config config;
   config.blocking = 0;
-  if (shares_gpu_) config.max_ctas = 4;  // of all members of a GPU at once, or they wait for each other for ever
+  // those of all members of a GPU, and of all communicators, run at once, or wait for each other for ever
+  if (settings().allow_shared_device) config.max_ctas = 4;
   Progress mine;
   Status status = f().init_rank.call(&comm_, size_, id, rank_, &config);
   const auto end = Clock::now() + std::chrono::seconds(settings().timeout_s);
