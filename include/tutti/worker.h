@@ -94,5 +94,8 @@ TUTTI_API void* stream(Device device);
 /// What is enqueued on `then` from now on begins after what is on `first` by now: streams of `device`. On the host's memory all
 /// is done at once, and nothing happens.  @throws SystemError
 TUTTI_API void order_streams(Device device, void* first, void* then);
+/// The same after what is by now on each stream of the device that tutti has made, and on the default one: for threads that do
+/// not know which stream their tensors were written on.
+TUTTI_API void order_after_all(Device device, void* then);
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,15 @@ class StreamApi {
   virtual void free_event(Event event) noexcept = 0;
   /// What comes later on `stream` is done after the event: of whichever device of this type.
   virtual void wait(int device_id, Stream stream, Event event) = 0;
+  /// What comes later on `stream` is done after what is by now on any stream that was made here, and on the default one.
+  virtual void wait_for_all(int /*device_id*/, Stream /*stream*/) {}
+  /// Calls it once what is by now on those streams, and on `more`, is done: soon, or in a later call.
+  virtual void release_later(int /*device_id*/, const std::vector<Stream>& /*more*/, std::function<void()> release) noexcept {
+    release();
+  }
+  virtual void release_done(int /*device_id*/) noexcept {}
+  /// Memory that is kept for new tensors goes back to the driver: another library is about to allocate.
+  virtual void trim(int /*device_id*/) noexcept {}
 
   static constexpr size_t kPieceBytes = size_t{1} << 20;
   /// kPieceBytes of the host's memory that the device can read and write by itself.  @throws SystemError

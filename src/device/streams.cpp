@@ -22,7 +22,6 @@ thread_local Streams own;
 }  // namespace
 
 Streams::~Streams() {
-  release(true);
   for (const auto& [key, stream] : made_)
     if (DeviceApi* api = find_device_api({key.first, key.second})) api->streams()->destroy(key.second, stream);
 }
@@ -64,6 +63,13 @@ void Streams::prune() {
   prune_at_ = std::max<size_t>(64, 2 * written_.size());
 }
 
+std::vector<Stream> Streams::streams_of(Device device) const {
+  std::vector<Stream> streams;
+  for (const auto& [of, stream] : used_)
+    if (of == device) streams.push_back(stream);
+  return streams;
+}
+
 std::optional<Streams::Broken> Streams::end_of(Device device, Event event) {
   std::optional<Broken> broken;
   try {
@@ -92,32 +98,6 @@ void Streams::lose(Tensor::Poison origin) {
   for (const Tensor::Weak& tensor : std::exchange(written_, {})) tensor.poison(origin);
 }
 
-void Streams::release_after(Device device, std::function<void()> function) noexcept {
-  release(false);
-  const bool is_used = std::ranges::any_of(used_, [&](const auto& use) { return use.first == device; });
-  if (is_used) try {
-      held_.push_back({device, device_api(device).streams()->record(device.id, find(device)), function});
-      return;
-    } catch (const std::exception&) {  // no work can be under way any more
-    }
-  function();
-}
-
-/// Those whose work is done.
-void Streams::release(bool all) noexcept {
-  while (!held_.empty()) {
-    StreamApi& api = *device_api(held_.front().device).streams();
-    try {
-      if (!all && !api.is_done(held_.front().end)) return;
-    } catch (const std::exception&) {  // it has failed: done as well
-    }
-    const Held done = std::move(held_.front());
-    held_.pop_front();  // before the call, which may come back here
-    api.free_event(done.end);
-    done.release();
-  }
-}
-
 void Streams::finish() {
   if (used_.empty()) return;
   std::optional<Broken> broken;
@@ -137,8 +117,8 @@ void Streams::finish() {
     } catch (...) {
       keep(Broken{std::current_exception(), owner_.here()});
     }
+  for (const auto& [device, stream] : used_) device_api(device).streams()->release_done(device.id);
   used_.clear();
-  release(true);
   if (!broken) return written_.clear();
   lose(broken->origin);
   std::rethrow_exception(broken->error);
@@ -153,6 +133,12 @@ void order(Device device, Stream stream, Device other_device, Stream other) {
     ~Freed() { api.free_event(event); }
   } freed{api, end};
   api.wait(device.id, stream, end);
+}
+
+void release_foreign(Device device, std::function<void()> release) noexcept {
+  DeviceApi* api = find_device_api(device);
+  if (!api || !api->streams()) return release();
+  api->streams()->release_later(device.id, used ? used->streams_of(device) : std::vector<Stream>(), std::move(release));
 }
 
 void use_streams(Streams* streams) { used = streams; }
@@ -170,6 +156,10 @@ void* stream(Device device) { return detail::current_stream(device); }
 
 void order_streams(Device device, void* first, void* then) {
   if (detail::device_api(device).streams() && first != then) detail::order(device, then, device, first);
+}
+
+void order_after_all(Device device, void* then) {
+  if (detail::StreamApi* api = detail::device_api(device).streams()) api->wait_for_all(device.id, then);
 }
 
 }  // namespace tutti

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -36,24 +35,22 @@ class Streams {
   ~Streams();
 
   Stream find(Device device) const;
-  Stream current(Device device);                   ///< whoever asks puts work there
-  Stream set(Device device, Stream stream);        ///< the caller's own; returns the one before
-  void make(Device device);                        ///< one of ours, where there is none yet
-  bool is_busy() const { return !used_.empty(); }  ///< work may be under way
-  void wrote(const Tensor& tensor);                ///< or: it will be, by work that is under way
+  Stream current(Device device);                        ///< whoever asks puts work there
+  Stream set(Device device, Stream stream);             ///< the caller's own; returns the one before
+  void make(Device device);                             ///< one of ours, where there is none yet
+  bool is_busy() const { return !used_.empty(); }       ///< work may be under way
+  std::vector<Stream> streams_of(Device device) const;  ///< on which work may be under way
+  void wrote(const Tensor& tensor);                     ///< or: it will be, by work that is under way
   /// Until all work is done.  @throws SystemError  it has failed: what was written since the last time is poisoned, the origin
   /// being the command that runs now  @throws anything  what relax() says or throws
   void finish();
   void await(Device device, Event event);  ///< throws as finish()
-  /// Of memory that is not ours: calls it once what is under way on the device's stream is done, at a later call or finish().
-  void release_after(Device device, std::function<void()> release) noexcept;
-  void lose(Tensor::Poison origin);  ///< what is under way won't be written
+  void lose(Tensor::Poison origin);        ///< what is under way won't be written
 
  private:
   using Key = std::pair<int32_t, int32_t>;  // type and id of a device
   std::optional<Broken> end_of(Device device, Event event);
   void prune();
-  void release(bool all) noexcept;
 
   Owner owner_;
   std::map<Key, Stream> current_;
@@ -61,16 +58,13 @@ class Streams {
   std::vector<std::pair<Device, Stream>> used_;  // since the last finish()
   std::vector<Tensor::Weak> written_;            // since then
   size_t prune_at_ = 64;
-  struct Held {
-    Device device;
-    Event end;
-    std::function<void()> release;
-  };
-  std::deque<Held> held_;
 };
 
 /// What comes later on `stream` is done after what is on `other` by now.  @throws SystemError
 void order(Device device, Stream stream, Device other_device, Stream other);
+
+/// Memory of a device that is not ours goes back to its owner, once what is under way on any of its streams is done.
+void release_foreign(Device device, std::function<void()> release) noexcept;
 
 /// This thread's from now on; null: the thread's own.
 void use_streams(Streams* streams);

@@ -40,7 +40,7 @@ struct Tensor::Storage {
   ~Storage() {
     if (owner) owner->free(memory, size_bytes, device.id, stream_to_free_on(device));
     else if (release && device.type == dl::kCPU) release();
-    else if (release) current_streams().release_after(device, std::move(release));
+    else if (release) release_foreign(device, std::move(release));
   }
 };
 

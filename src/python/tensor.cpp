@@ -53,8 +53,10 @@ int64_t own_stream(Device device) { return number_of(stream(device), device); }
 void order_consumer(const Tensor& tensor, const py::object& consumer) {
   const Device device = tensor.device();
   const int64_t number = consumer.is_none() ? number_of(nullptr, device) : consumer.cast<int64_t>();
-  if (device.type == dl::kCPU || number == -1 || number == own_stream(device)) return;
-  order_streams(device, stream(device), reinterpret_cast<void*>(static_cast<intptr_t>(number)));
+  if (device.type == dl::kCPU || number == -1) return;
+  void* const theirs = reinterpret_cast<void*>(static_cast<intptr_t>(number));
+  if (!worker::active()) order_after_all(device, theirs);
+  else if (number != own_stream(device)) order_streams(device, stream(device), theirs);
 }
 
 /// The same the other way round: the owner is told our stream.
@@ -179,7 +181,12 @@ py::object tuple_of(const Numbers& numbers) {
 
 /// CUDA's array interface, version 3.
 py::dict cuda_interface(const Tensor& tensor) {
+  const DType type = tensor.dtype();
   if (tensor.device().type != dl::kCUDA) throw py::attribute_error("the tensor is not on a CUDA device");
+  if (type.code != dl::kInt && type.code != dl::kUInt && type.code != dl::kFloat && type.code != dl::kBool &&
+      type.code != dl::kComplex)
+    throw py::attribute_error("the interface has no " + to_string(type) + "; DLPack has");
+  if (!worker::active()) order_after_all(tensor.device(), nullptr);  // the consumer is told the default stream
   const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(tensor.dtype()));
   py::dict interface;
   interface["version"] = 3;

@@ -28,9 +28,10 @@ void expect(bool ok, const std::string& what) {
 bool is_on_gpu() { return worker::device().type == dl::kCUDA || worker::device().type == dl::kROCM; }
 
 /// Where operands lie: where init_ccl has put the worker, on a device that the host can't touch; or, with a host's ccl, on a GPU
-/// of TUTTI_TEST_GPUS.
+/// of TUTTI_TEST_GPUS; with TUTTI_TEST_MIXED each other member stays on the host.
 Device place() {
   static const char* const gpus = std::getenv("TUTTI_TEST_GPUS");
+  if (gpus && std::getenv("TUTTI_TEST_MIXED") && worker::id() % 2 == 1) return cpu();
   return gpus ? cuda(worker::id() % std::atoi(gpus)) : worker::device();
 }
 Tensor fresh(Shape shape, DType dtype) { return Tensor::empty(std::move(shape), dtype, place()); }

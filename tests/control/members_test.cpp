@@ -66,6 +66,8 @@ TEST(Members, devices_go_by_the_plan) {
   EXPECT_EQ(device_id(layout, 0, {1}, turned, "0000:01:00.0"), 1);  // as told
   EXPECT_EQ(device_id(layout, 1, {}, turned), 1);
   EXPECT_EQ(device_id(layout, 1, {}, turned, "0000:04:00.0"), 1);
+  const std::vector<std::string> parts = {"0000:01:00.0", "0000:01:00.1", "0000:02:00.0", "0000:02:00.1"};  // of two GPUs
+  for (int worker = 0; worker < 2; ++worker) EXPECT_EQ(device_id(layout, worker, {}, parts, "0000:02:00.0"), 2 + worker);
   EXPECT_EQ(device_id(layout, 2, {}, {"0000:02:00.0"}), 0);  // a GPU of its own: Slurm's --gpus-per-task
 }
 

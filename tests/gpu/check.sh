@@ -49,6 +49,10 @@ for n in 1 2 3 4; do
   done
 done
 unset TUTTI_ALLOW_SHARED_DEVICE
+for operation in allreduce broadcast all_to_all; do
+  check "bench $operation" mpirun -n "$gpus" "$build/launcher/tutti" bench $operation -b 1K -e 256M -f 4 --device cuda
+  cat "$log"
+done
 check "by way of the host" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=2 TUTTI_TEST_CCL=mpi TUTTI_TEST_GPUS="$gpus" \
   mpirun -n 2 "$build/tests/collective/communicator_test"
 if [ "$gpus" = 1 ]; then

@@ -23,6 +23,7 @@
 #include "gpu/standin/control.h"
 #include "tutti/error.h"
 #include "tutti/tensor.h"
+#include "tutti/worker.h"
 
 namespace {
 
@@ -239,34 +240,58 @@ TEST_F(OnStreams, a_wait_is_for_the_work_on_the_stream) {
   EXPECT_TRUE(is_done);
 }
 
+TEST_F(OnStreams, a_stream_of_another_library_is_ordered_after_all) {
+  StreamApi& api = *device_api(cuda(0)).streams();
+  const Stream other = api.make(0);
+  const Tensor there = on_gpu(numbers(1000, -1));
+  for (int64_t round = 0; round < 50; ++round) {
+    there.copy_from(numbers(1000, round));
+    std::thread([&] { order_after_all(cuda(0), other); }).join();  // which does not know the stream
+    std::atomic<int64_t> seen = -1;
+    standin::launch(other, [&] {
+      seen = *reinterpret_cast<int64_t*>(standin::reach(other, there.data()));
+      return 0;
+    });
+    order_streams(cuda(0), other, stream());
+    streams_.finish();
+    ASSERT_EQ(seen, round);
+  }
+  api.destroy(0, other);
+}
+
 TEST_F(OnStreams, foreign_memory_is_released_after_the_work_on_it) {
   const Tensor owner = on_gpu(numbers(100)), there = on_gpu(numbers(100, 7));
   streams_.finish();
   std::atomic<bool> may_go_on = false;
-  int released = 0;
+  std::atomic<int> released = 0;
   const auto foreign = [&] {
     return Tensor::wrap(
         owner.data(), {100}, kInt64, [&] { ++released; }, {}, cuda(0));
   };
+  const auto expect = [&](int count) {
+    for (int i = 0; i < 5000 && released < count; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      (void)Tensor::empty({1}, kInt64, cuda(0));  // looks after what is held
+    }
+    EXPECT_EQ(released, count);
+  };
   (void)foreign();
-  EXPECT_EQ(released, 1);  // nothing is under way
+  expect(1);
   standin::launch(stream(), [&] {
     while (!may_go_on) std::this_thread::sleep_for(std::chrono::microseconds(100));
     return 0;
   });
   there.copy_from(foreign());
-  (void)foreign();
+  auto elsewhere = std::make_unique<Tensor>(foreign());
+  there.copy_from(*elsewhere);
+  std::thread([&] { elsewhere.reset(); }).join();  // a thread that knows no stream
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  (void)Tensor::empty({1}, kInt64, cuda(0));
   EXPECT_EQ(released, 1);
   may_go_on = true;
   streams_.finish();
-  EXPECT_EQ(released, 3);
+  expect(3);
   EXPECT_TRUE(same(fetched(there), numbers(100)));
-  there.copy_from(foreign());
-  for (int i = 0; i < 5000 && released == 3; ++i) {  // and without a finish(), when another one goes
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    current_streams().release_after(cuda(1), [] {});
-  }
-  EXPECT_EQ(released, 4);
 }
 
 // last: the device can't be used any more

@@ -61,6 +61,15 @@ const bool registered = [] {
     standin::find<int(char*, int, int)>("TUTTI_CUDA_LIBRARY", "cuDeviceGetPCIBusId")(id, sizeof id, worker::device().id);
     return std::string(id);
   });
+  register_global_func("gpu.last_error", [](const Tensor& x) {
+    launch(x, [](float value) { return value; });
+    standin::launch(stream(), [] {
+      std::this_thread::sleep_for(20ms);
+      return 0;
+    });
+    Tensor::empty(x.shape(), x.dtype()).copy_from(x);  // waits
+    return int64_t{standin::find<int()>("TUTTI_HIP_LIBRARY", "hipGetLastError")()};
+  });
   register_global_func("gpu.allreduce", [](const Tensor& t) { worker::world().allreduce(t, t); });
   register_global_func("gpu.elsewhere", [] {
     worker::world().allreduce(Tensor::empty({4}, kFloat32, {worker::device().type, 7}), Tensor());
@@ -198,6 +207,23 @@ TEST_F(Gpus, two_workers_on_one_are_refused) {
   const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(x, x);
   expect_all(s, x, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, what_the_pool_keeps_is_there_for_the_ccl) {
+  Session s = make();
+  (void)s.empty({int64_t{250} << 20}, kFloat32);  // 1000 of the 1024 MiB that there are: freed at once, and kept
+  s.sync_all();
+  s.init_ccl(ccl());
+  EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(); }), "");
+}
+
+TEST_F(Gpus, look_at_errors_finds_none) {  // HIP remembers that an event was not ready
+  if (ccl() != "rccl") return;
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.sync_all();
+  const DRef last = s.call(s.get_global_func("gpu.last_error"), {x});
+  for (int w = 0; w < workers(); ++w) EXPECT_EQ(last.debug_get_from_remote(w), Value(int64_t{0}));
 }
 
 TEST_F(Gpus, an_error_that_one_member_sees_ends_the_work_of_all) {

@@ -7,7 +7,7 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 # read by programs that have no settings, or handed from one of our processes to the next
-ELSEWHERE = {"TUTTI_PYTHON", "TUTTI_TTY", "TUTTI_GPU", "TUTTI_RESTART_COUNT"}
+ELSEWHERE = {"TUTTI_PYTHON", "TUTTI_TTY", "TUTTI_GPU", "TUTTI_RESTART_COUNT", "TUTTI_DEVICES_ARE_SET"}
 FOR_TESTS = {"TUTTI_MPI_MAX_COUNT"}
 
 known = set(re.findall(r'\{"(TUTTI_[A-Z_]+)", &Settings::', (root / "src/core/settings.cpp").read_text()))

@@ -42,18 +42,17 @@ std::vector<Progress> exchange(const Making& making, const Progress& mine) {
   return all;
 }
 
-bool share_a_gpu(const Making& making, const std::vector<Progress>& all) {
+void check_gpus(const Making& making, const std::vector<Progress>& all) {
+  if (settings().allow_shared_device) return;
   for (size_t r = 0; r < all.size(); ++r)
     for (size_t q = 0; q < r; ++q) {
       const std::string_view gpu = all[r].gpu;
       if (gpu.empty() || gpu != all[q].gpu) continue;
-      if (settings().allow_shared_device) return true;
       throw UsageError(
           fmt::format("workers {} and {} both have the GPU {}; start as many workers on a node as it has GPUs, give "
                       "init_ccl their numbers, or allow it by TUTTI_ALLOW_SHARED_DEVICE=1",
                       making.members[q], making.members[r], gpu.substr(0, gpu.rfind(' '))));
     }
-  return false;
 }
 
 }  // namespace tutti::detail::nccl

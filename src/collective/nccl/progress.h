@@ -22,7 +22,7 @@ struct Progress {
 
 /// By rank.  @throws SystemError  a member has failed
 std::vector<Progress> exchange(const Making& making, const Progress& mine);
-/// Whether two members have one GPU.  @throws UsageError  which is not allowed: on all members
-bool share_a_gpu(const Making& making, const std::vector<Progress>& all);
+/// @throws UsageError  two members have one GPU, which is not allowed: on all members
+void check_gpus(const Making& making, const std::vector<Progress>& all);
 
 }  // namespace tutti::detail::nccl

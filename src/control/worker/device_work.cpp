@@ -18,7 +18,8 @@ std::string why_lost(const Origin& origin) {
 
 void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
   collectives_.init_ccl(ccl, world(), group(), [&](int32_t type) {
-    return device_id(layout(), id_, device_ids, device_api({type, 0}).pci_ids(), topology::assignment().gpu_pci);
+    return device_id(layout(), id_, device_ids, device_api({type, 0}).pci_ids(),
+                     mpi_ ? topology::assignment().gpu_pci : std::string());  // the plan is one for ranks
   });
 }
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
+#include "core/env.h"
 #include "core/log.h"
 
 namespace tutti::detail {
@@ -41,13 +43,27 @@ Collectives::Members listed(const Layout& layout, int worker, const std::vector<
   return {.workers = workers, .rank = rank};
 }
 
+namespace {
+
+/// A GPU in parts (AMD's CPX, NVIDIA's MIG) is planned by the id that all of them have but for PCI's function, if at all.
+std::optional<int32_t> find_planned(const std::vector<std::string>& pci_ids, const std::string& planned, size_t place) {
+  const auto whole = [](const std::string& id) { return id.substr(0, id.rfind('.')); };
+  std::vector<int32_t> found;
+  for (size_t i = 0; i < pci_ids.size(); ++i)
+    if (!planned.empty() && whole(pci_ids[i]) == whole(planned)) found.push_back(static_cast<int32_t>(i));
+  if (found.empty()) return std::nullopt;
+  const bool comes_first = env_string("TUTTI_DEVICES_ARE_SET") == "1";  // tutti bind has seen to it
+  return comes_first ? found.front() : found[place % found.size()];
+}
+
+}  // namespace
+
 int32_t device_id(const Layout& layout, int worker, const Shape& device_ids, const std::vector<std::string>& pci_ids,
                   const std::string& planned) {
   const auto& nodes = layout.node_of;
   const auto place = static_cast<size_t>(std::count(nodes.begin(), nodes.begin() + worker, nodes[static_cast<size_t>(worker)]));
   if (device_ids.empty() && !pci_ids.empty()) {
-    if (const auto at = std::ranges::find(pci_ids, planned); at != pci_ids.end())
-      return static_cast<int32_t>(at - pci_ids.begin());
+    if (const auto at = find_planned(pci_ids, planned, place)) return *at;
     const size_t id = place % pci_ids.size();
     if (!planned.empty())
       log(LogLevel::kWarn, "init_ccl: {} was planned for worker {}, but is none of the GPUs {} that its driver shows; takes {}",

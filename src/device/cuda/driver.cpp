@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
 #include <string>
 
@@ -16,20 +17,33 @@ namespace tutti::detail::gpu {
 namespace {
 
 struct Vendor {
-  const char *what, *library, *variable, *remedy, *visible;
+  const char *what, *variable, *remedy, *visible;
+  std::array<const char*, 4> libraries;  // the first one that is there
 };
-constexpr Vendor kNvidia{"CUDA driver", "libcuda.so.1", "TUTTI_CUDA_LIBRARY",
+constexpr Vendor kNvidia{"CUDA driver",
+                         "TUTTI_CUDA_LIBRARY",
                          "install NVIDIA's driver (nvidia-smi must list the GPU); in a container, start it with its GPUs (docker "
                          "run --gpus all, apptainer exec --nv)",
-                         "CUDA_VISIBLE_DEVICES"};
-constexpr Vendor kAmd{"HIP runtime", "libamdhip64.so", "TUTTI_HIP_LIBRARY",
-                      "install ROCm (rocminfo must list the GPU); in a container, pass /dev/kfd and /dev/dri to it",
-                      "HIP_VISIBLE_DEVICES"};
+                         "CUDA_VISIBLE_DEVICES",
+                         {"libcuda.so.1"}};
+constexpr Vendor kAmd{
+    "HIP runtime",
+    "TUTTI_HIP_LIBRARY",
+    "install ROCm (rocminfo must list the GPU); in a container, pass /dev/kfd and /dev/dri to it",
+    "HIP_VISIBLE_DEVICES",
+    {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}};  // without a number: ROCm's -dev
 const Vendor& vendor(int32_t type) { return type == dl::kCUDA ? kNvidia : kAmd; }
 
 [[noreturn]] void refuse(const Vendor& vendor, const std::string& path, const std::string& why) {
   throw SystemError(
       fmt::format("no GPUs on {}: the {} ({}) {}; {}, or use cpu(0)", host_name(), vendor.what, path, why, vendor.remedy));
+}
+
+std::string library_of(const Vendor& vendor) {
+  std::string why;
+  for (const char* name : vendor.libraries)
+    if (name && open_library(name, why)) return name;
+  return vendor.libraries.front();
 }
 
 /// Looks functions up in a library, each by its name.
@@ -86,7 +100,7 @@ const Driver& Driver::of(int32_t type) {
   static auto& of_amd = *new Libraries<Driver>;
   const bool is_cuda = type == dl::kCUDA;
   const std::string& set = is_cuda ? settings().cuda_library : settings().hip_library;
-  return (is_cuda ? of_nvidia : of_amd).get(set.empty() ? vendor(type).library : set, [&](const std::string& path) {
+  return (is_cuda ? of_nvidia : of_amd).get(set.empty() ? library_of(vendor(type)) : set, [&](const std::string& path) {
     return new Driver(type, path);
   });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <new>
@@ -84,13 +85,14 @@ std::string Gpu::used(size_t asked) const {
 }
 
 void* Gpu::allocate(size_t size_bytes, Stream stream) {
+  release_done();
   const Current current(*this);
   const Stream on = stream ? stream : allocating_;
   void* memory = nullptr;
   Status status = f_.allocate.call(&memory, size_bytes, pool_, on);
   if (status == kOutOfMemory) {  // what other streams free, and pieces of the pool that do not fit, may make room
     await_frees();
-    f_.pool_trim.call(pool_, 0);
+    trim();
     status = f_.allocate.call(&memory, size_bytes, pool_, on);
   }
   if (status == kOutOfMemory)
@@ -110,15 +112,54 @@ void* Gpu::allocate(size_t size_bytes, Stream stream) {
 void Gpu::free(void* memory, Stream stream) noexcept try {
   const Current current(*this);
   if (stream) return driver_.run(id_, f_.free, memory, stream);
+  wait_for_all(freeing_);
+  driver_.run(id_, f_.free, memory, freeing_);
+} catch (const std::exception&) {  // the device or the process is at its end: so is the memory
+}
+
+void Gpu::wait_for_all(Stream stream) {
+  const Current current(*this);
   const std::lock_guard lock(streams_mutex_);  // no stream is destroyed meanwhile
   for (const Stream other : streams_) {
     const Marked end(record(other));
-    wait(freeing_, *end);
+    wait(stream, *end);
   }
   const Marked end(record(nullptr));  // the default stream, which is not waited for otherwise
-  wait(freeing_, *end);
-  driver_.run(id_, f_.free, memory, freeing_);
-} catch (const std::exception&) {  // the device or the process is at its end: so is the memory
+  wait(stream, *end);
+}
+
+void Gpu::release_later(const std::vector<Stream>& more, std::function<void()> release) noexcept {
+  release_done();
+  Held held{nullptr, std::move(release)};
+  try {
+    wait_for_all(freeing_);
+    for (const Stream stream : more) wait(freeing_, *Marked(record(stream)));
+    held.end = record(freeing_);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::microseconds(100);  // what is idle ends at once
+    while (!is_done(*held.end) && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  } catch (const std::exception&) {
+  }
+  try {
+    const std::lock_guard lock(held_mutex_);
+    held_.push_back(std::move(held));
+  } catch (const std::exception&) {  // no memory: it goes now
+  }
+  release_done();
+}
+
+void Gpu::release_done() noexcept {
+  for (;;) {
+    Held done;
+    {
+      const std::lock_guard lock(held_mutex_);
+      const auto at = std::ranges::find_if(held_, [&](const Held& held) { return held.end && query(*held.end) == kSuccess; });
+      if (at == held_.end()) return;
+      done = std::move(*at);
+      held_.erase(at);
+    }
+    give_back(done.end);
+    done.release();  // without the lock: it may come back here
+  }
 }
 
 void Gpu::copy_to_device(void* to, const void* from, size_t size_bytes, Stream stream) {
@@ -182,8 +223,14 @@ void Gpu::give_back(Mark* mark) noexcept try {
 } catch (const std::bad_alloc&) {  // one less
 }
 
-bool Gpu::is_done(const Mark& mark) const {
+Status Gpu::query(const Mark& mark) const {
   const Status status = f_.event_query.call(mark.event);
+  if (status == kNotReady && f_.last_error.call) f_.last_error.call();  // or HIP tells the program's next look at errors of it
+  return status;
+}
+
+bool Gpu::is_done(const Mark& mark) const {
+  const Status status = query(mark);
   if (status != kSuccess && status != kNotReady) driver_.fail(id_, "the work on a stream", status);
   return status == kSuccess;
 }
@@ -210,7 +257,7 @@ void* Gpu::take_piece() {
   {
     const std::lock_guard lock(unused_mutex_);
     for (Piece& piece : unused_pieces_) {
-      if (piece.after && f_.event_query.call(piece.after->event) != kSuccess) continue;  // of one that failed: never
+      if (piece.after && query(*piece.after) != kSuccess) continue;  // of one that failed: never
       const Piece mine = std::exchange(piece, unused_pieces_.back());
       unused_pieces_.pop_back();
       if (mine.after) unused_marks_.push_back(mine.after);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -23,6 +24,7 @@ class Gpu {
 
   /// For work on `stream`; null: on any stream, at once.  @throws SystemError  also: no memory, with who has how much
   void* allocate(size_t size_bytes, Stream stream);
+  void trim() noexcept { f_.pool_trim.call(pool_, 0); }
   void free(void* memory, Stream stream) noexcept;  ///< null: once the work of all streams that we know is done
   void copy_to_device(void* to, const void* from, size_t size_bytes, Stream stream);
   void copy_to_host(void* to, const void* from, size_t size_bytes, Stream stream);
@@ -41,12 +43,17 @@ class Gpu {
   bool is_done(const Mark& mark) const;
   void wait(Stream stream, const Mark& mark) const;
 
-  void* take_piece();  ///< as StreamApi
+  // as StreamApi
+  void wait_for_all(Stream stream);
+  void release_later(const std::vector<Stream>& more, std::function<void()> release) noexcept;
+  void release_done() noexcept;
+  void* take_piece();
   void give_back_piece(void* piece, Mark* after) noexcept;
 
  private:
   class Current;
   Handle new_stream() const;
+  Status query(const Mark& mark) const;
   void await_frees();
   std::string used(size_t asked) const;
 
@@ -65,7 +72,13 @@ class Gpu {
     Mark* after;
   };
   std::vector<Piece> unused_pieces_;  // once `after` is done
-  std::vector<void*> pieces_;         // also those that a copy has lost: the GPU may still use them
+  std::mutex held_mutex_;
+  struct Held {
+    Mark* end;  // null: the device is lost, and nobody knows what goes on there
+    std::function<void()> release;
+  };
+  std::vector<Held> held_;
+  std::vector<void*> pieces_;  // also those that a copy has lost: the GPU may still use them
 };
 
 }  // namespace tutti::detail::gpu

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/pci_id.h"
@@ -54,6 +56,16 @@ class GpuDevice final : public DeviceApi, public StreamApi {
   bool is_done(Event event) override { return mark(event).gpu.is_done(mark(event)); }
   void free_event(Event event) noexcept override { mark(event).gpu.give_back(&mark(event)); }
   void wait(int id, Stream stream, Event event) override { gpu(id).wait(stream, mark(event)); }
+  void wait_for_all(int id, Stream stream) override { gpu(id).wait_for_all(stream); }
+  void release_later(int id, const std::vector<Stream>& more, std::function<void()> release) noexcept override {
+    gpu(id).release_later(more, std::move(release));
+  }
+  void release_done(int id) noexcept override {
+    if (Gpu* known = gpus_[static_cast<size_t>(id)].load(std::memory_order_acquire)) known->release_done();
+  }
+  void trim(int id) noexcept override {
+    if (Gpu* known = gpus_[static_cast<size_t>(id)].load(std::memory_order_acquire)) known->trim();
+  }
   void* take_piece(int id) override { return gpu(id).take_piece(); }
   void give_back_piece(int id, void* piece, Event after) noexcept override {
     gpu(id).give_back_piece(piece, static_cast<Gpu::Mark*>(after));

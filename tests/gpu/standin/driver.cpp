@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/abi.h"
@@ -91,7 +92,7 @@ struct Device {
   const int physical;  // of the machine
   const int id;        // as this process counts them
   std::atomic<Status> sticky{kSuccess};
-  size_t used = 0;
+  size_t used = 0, kept = 0;  // kept: the most that was used since the pool was trimmed
   std::shared_ptr<Queue> default_queue = nullptr;
 };
 struct Pool {
@@ -224,6 +225,11 @@ int device_of(Stream stream) { return find_stream(stream)->device.id; }
 int physical_device(int id) { return state().devices[static_cast<size_t>(id)].physical; }
 int device_count() { return static_cast<int>(state().devices.size()); }
 
+bool has_room(int id, size_t size_bytes) {
+  const Lock lock(state().mutex);
+  return state().devices[static_cast<size_t>(id)].kept + size_bytes <= static_cast<size_t>(setting("STANDIN_MEMORY", 1 << 30));
+}
+
 int injected(const char* function) {
   const Lock lock(state().mutex);
   const uint64_t use = ++state().uses[function];
@@ -348,7 +354,9 @@ STANDIN(cuMemPoolSetAccess, hipMemPoolSetAccess)(Handle pool, const Access* acce
 STANDIN(cuMemPoolTrimTo, hipMemPoolTrimTo)(Handle pool, size_t) {
   ENTER();
   const Lock lock(state().mutex);
-  return state().pools.contains(static_cast<Pool*>(pool)) ? kSuccess : kInvalidValue;
+  if (!state().pools.contains(static_cast<Pool*>(pool))) return kInvalidValue;
+  static_cast<Pool*>(pool)->device->kept = static_cast<Pool*>(pool)->device->used;
+  return kSuccess;
 }
 STANDIN(cuMemAllocFromPoolAsync, hipMallocFromPoolAsync)(void** memory, size_t size_bytes, Handle pool, Handle stream) {
   ENTER();
@@ -371,6 +379,7 @@ STANDIN(cuMemAllocFromPoolAsync, hipMallocFromPoolAsync)(void** memory, size_t s
   auto* address = static_cast<char*>(hidden);
   state().blocks[address] = {address, static_cast<char*>(visible), size, &device, false};
   device.used += size;
+  device.kept = std::max(device.kept, device.used);
   queue->add([address] {
     const Lock again(state().mutex);
     state().blocks.at(address).is_live = true;
@@ -514,6 +523,10 @@ STANDIN(cuEventRecord, hipEventRecord)(Handle event, Handle stream) {
   });
   return kSuccess;
 }
+#ifdef STANDIN_HIP
+thread_local Status last_error = kSuccess;
+STANDIN(, hipGetLastError)() { return std::exchange(last_error, kSuccess); }
+#endif
 STANDIN(cuEventQuery, hipEventQuery)(Handle event) {
   if (const int status = injected(__func__)) return status;
   const Lock lock(state().mutex);
@@ -522,7 +535,11 @@ STANDIN(cuEventQuery, hipEventQuery)(Handle event) {
   if (const Status sticky = it->second.device->sticky) return sticky;
   if (!it->second.mark) return kSuccess;
   const std::lock_guard inner(it->second.mark->mutex);
-  return it->second.mark->is_done ? kSuccess : kNotReady;
+  const Status status = it->second.mark->is_done ? kSuccess : kNotReady;
+#ifdef STANDIN_HIP
+  if (status != kSuccess) last_error = status;
+#endif
+  return status;
 }
 
 #ifndef STANDIN_HIP

@@ -348,6 +348,7 @@ STANDIN Status ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int ra
     return kInvalidArgument;
   if (standin::current_device() < 0) return kUnhandledCudaError;
   if (config->blocking != 0) return kInternalError;  // nobody asks for that
+  if (!standin::has_room(standin::current_device(), 16 << 20)) return kUnhandledCudaError;
   auto made = std::make_shared<Communicator>();
   made->rank = rank;
   made->size = ranks;

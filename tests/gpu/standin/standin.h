@@ -25,6 +25,8 @@ using Stream = void*;
 [[gnu::visibility("default")]] int device_of(Stream stream);
 [[gnu::visibility("default")]] int physical_device(int id);  ///< which one of the machine it is, whatever hides others
 [[gnu::visibility("default")]] int device_count();
+/// Beside what the pool uses and keeps, for another library.
+[[gnu::visibility("default")]] bool has_room(int id, size_t size_bytes);
 /// 0, or what this use of a function is to return (STANDIN_FAIL).
 [[gnu::visibility("default")]] int injected(const char* function);
 
