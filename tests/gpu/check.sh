@@ -49,6 +49,16 @@ for n in 1 2 3 4; do
   done
 done
 unset TUTTI_ALLOW_SHARED_DEVICE
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+if [ -n "$nvcc" ]; then
+  check "a kernel is compiled" "$nvcc" -O2 -shared -Xcompiler -fPIC -cudart static -Iinclude -Itests tests/gpu/matmul.cu -o "$build/matmul.so"
+  for n in $(seq "$gpus"); do
+    check "a kernel, then an allreduce: $n threads" "$build/tests/gpu/gpu_tensor_parallel" "$build/matmul.so" "$n"
+  done
+  check "a kernel, then an allreduce: $gpus ranks" mpirun -n "$gpus" "$build/tests/gpu/gpu_tensor_parallel" "$build/matmul.so"
+else
+  skip "a kernel" "no nvcc"
+fi
 for operation in allreduce broadcast all_to_all; do
   check "bench $operation" mpirun -n "$gpus" "$build/launcher/tutti" bench $operation -b 1K -e 256M -f 4 --device cuda
   cat "$log"
