@@ -32,7 +32,7 @@ Buffer disjoint(const Tensor& src, Buffer dst, Tensor& copy) {
 }
 
 Tensor on_host(const Tensor& tensor) {
-  const Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
+  Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
   copy.copy_from(tensor);
   return copy;
 }

@@ -37,7 +37,7 @@ class StreamApi {
   /// What comes later on `stream` is done after what is by now on any stream that was made here, and on the default one.
   virtual void wait_for_all(int /*device_id*/, Stream /*stream*/) {}
   /// Calls it once what is by now on those streams, and on `more`, is done: soon, or in a later call.
-  virtual void release_later(int /*device_id*/, const std::vector<Stream>& /*more*/, std::function<void()> release) noexcept {
+  virtual void release_later(int /*device_id*/, const std::vector<Stream>& /*more*/, std::function<void()>&& release) noexcept {
     release();
   }
   virtual void release_done(int /*device_id*/) noexcept {}

@@ -128,7 +128,7 @@ void Gpu::wait_for_all(Stream stream) {
   wait(stream, *end);
 }
 
-void Gpu::release_later(const std::vector<Stream>& more, std::function<void()> release) noexcept {
+void Gpu::release_later(const std::vector<Stream>& more, std::function<void()>&& release) noexcept {
   release_done();
   Held held{nullptr, std::move(release)};
   try {

@@ -45,7 +45,7 @@ class Gpu {
 
   // as StreamApi
   void wait_for_all(Stream stream);
-  void release_later(const std::vector<Stream>& more, std::function<void()> release) noexcept;
+  void release_later(const std::vector<Stream>& more, std::function<void()>&& release) noexcept;
   void release_done() noexcept;
   void* take_piece();
   void give_back_piece(void* piece, Mark* after) noexcept;

@@ -57,7 +57,7 @@ class GpuDevice final : public DeviceApi, public StreamApi {
   void free_event(Event event) noexcept override { mark(event).gpu.give_back(&mark(event)); }
   void wait(int id, Stream stream, Event event) override { gpu(id).wait(stream, mark(event)); }
   void wait_for_all(int id, Stream stream) override { gpu(id).wait_for_all(stream); }
-  void release_later(int id, const std::vector<Stream>& more, std::function<void()> release) noexcept override {
+  void release_later(int id, const std::vector<Stream>& more, std::function<void()>&& release) noexcept override {
     gpu(id).release_later(more, std::move(release));
   }
   void release_done(int id) noexcept override {
