@@ -281,10 +281,10 @@ TEST_F(OnStreams, foreign_memory_is_released_after_the_work_on_it) {
     while (!may_go_on) std::this_thread::sleep_for(std::chrono::microseconds(100));
     return 0;
   });
-  there.copy_from(foreign());
   auto elsewhere = std::make_unique<Tensor>(foreign());
   there.copy_from(*elsewhere);
   std::thread([&] { elsewhere.reset(); }).join();  // a thread that knows no stream
+  there.copy_from(foreign());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   (void)Tensor::empty({1}, kInt64, cuda(0));
   EXPECT_EQ(released, 1);
