@@ -13,13 +13,17 @@ using namespace detail::nccl;
 RawNccl::RawNccl(MPI_Comm members, Device device) : library_(Library::of(device.type)), device_(device) {
   MPI_Comm_rank(members, &rank_);
   MPI_Comm_size(members, &size_);
-  UniqueId id{};
-  if (rank_ == 0) expect(f().get_unique_id.call(&id), f().get_unique_id.name);
-  MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, members);
+  struct {
+    Status status = kSuccess;
+    UniqueId id{};
+  } first;  // all begin, or none
+  if (rank_ == 0) first.status = f().get_unique_id.call(&first.id);
+  MPI_Bcast(&first, sizeof first, MPI_BYTE, 0, members);
+  expect(first.status, f().get_unique_id.name);
   Config config;
   config.blocking = 0;
   if (settings().allow_shared_device) config.max_ctas = 4;  // as tutti's own
-  expect(f().init_rank.call(&comm_, size_, id, rank_, &config), f().init_rank.name);
+  expect(f().init_rank.call(&comm_, size_, first.id, rank_, &config), f().init_rank.name);
 }
 
 const RawNccl& RawNccl::of(MPI_Comm members, Device device) {
@@ -29,9 +33,10 @@ const RawNccl& RawNccl::of(MPI_Comm members, Device device) {
 
 /// A communicator that does not block ends its calls later.
 void RawNccl::expect(Status status, const char* what) const {
-  while (status == kInProgress && comm_) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(settings().timeout_s);
+  while (status == kInProgress && comm_ && std::chrono::steady_clock::now() < end) {
     std::this_thread::yield();
-    f().async_error.call(comm_, &status);
+    if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess) status = failed;
   }
   if (status != kSuccess) throw SystemError(library_.describe(what, status, comm_));
 }

@@ -39,11 +39,16 @@ const Vendor& vendor(int32_t type) { return type == dl::kCUDA ? kNvidia : kAmd; 
       fmt::format("no GPUs on {}: the {} ({}) {}; {}, or use cpu(0)", host_name(), vendor.what, path, why, vendor.remedy));
 }
 
-std::string library_of(const Vendor& vendor) {
-  std::string why;
-  for (const char* name : vendor.libraries)
-    if (name && open_library(name, why)) return name;
-  return vendor.libraries.front();
+/// The first of its names that is there. Looked for once a process.
+template <const Vendor& kVendor>
+const std::string& library_of() {
+  static const std::string found = [] {
+    std::string why;
+    for (const char* name : kVendor.libraries)
+      if (name && open_library(name, why)) return name;
+    return kVendor.libraries.front();
+  }();
+  return found;
 }
 
 /// Looks functions up in a library, each by its name.
@@ -100,9 +105,11 @@ const Driver& Driver::of(int32_t type) {
   static auto& of_amd = *new Libraries<Driver>;
   const bool is_cuda = type == dl::kCUDA;
   const std::string& set = is_cuda ? settings().cuda_library : settings().hip_library;
-  return (is_cuda ? of_nvidia : of_amd).get(set.empty() ? library_of(vendor(type)) : set, [&](const std::string& path) {
-    return new Driver(type, path);
-  });
+  return (is_cuda ? of_nvidia : of_amd)
+      .get(!set.empty() ? set
+           : is_cuda    ? library_of<kNvidia>()
+                        : library_of<kAmd>(),
+           [&](const std::string& path) { return new Driver(type, path); });
 }
 
 Driver::Driver(int32_t type, const std::string& path) : functions(load(type, path)), type_(type) {
