@@ -1,4 +1,8 @@
 // One cell of the fault matrix: cell KIND FAULT WHO WHEN COLLECTIVE. What happens goes to stdout; matrix.py knows what should.
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -49,7 +53,18 @@ void collective(Session& s, const std::string& name, const DRef& dst) {
   else s.broadcast(array, dst, false);
 }
 
+/// The child comes back from the worker function; it may not become a second worker.
+void fork_that_returns() {
+  const pid_t child = fork();
+  if (child == 0) return;
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 1) throw std::logic_error("the child did not end by exit code 1");
+}
+
 void strike(const std::string& fault, const Function& module_function) {
+  if (fault == "fork") return fork_that_returns();
+  if (fault == "thread_exit") pthread_exit(nullptr);
   if (fault == "throw") throw std::runtime_error("told to throw");
   if (fault == "throw_int") throw 42;  // NOLINT: on purpose
   if (fault == "module") module_function(List{Value(5)});

@@ -53,6 +53,11 @@ def expected(fault, who, when, kind):
     if fault in ("throw", "throw_int", "module"):
         what = {"throw": "std::runtime_error: told to throw", "throw_int": "an exception that is not a std::exception", "module": "TypeError: length of what has none"}
         return 0, [mine + ".*cell.run: .*" + what[fault], "issued at .*cell.cpp", on]
+    if fault == "fork":
+        return 0, ["nothing was raised", on]
+    if fault == "thread_exit":
+        lost = rf"worker {who if who >= 0 else '[0-3]'} .*has ended the worker's thread"
+        return (0, [lost, "the next session works"]) if kind == "process" else (1, [lost])
     if fault == "mismatch":
         lines = [rf"worker {who}: allreduce sum of {100 + who} float32", "workers? .*: allreduce sum of 50 float32"] if who >= 0 else \
                 [f"worker {w}: allreduce sum of {100 + w} float32" for w in range(WORKERS)]
@@ -120,6 +125,7 @@ def main():
     skipped = collections.Counter()
     cells = list(itertools.product(FAULTS, WHO, WHEN, KINDS, ["allreduce"]))
     cells += itertools.product(["throw", "kill"], ["worker 0", "last worker"], ["before", "inside"], KINDS, COLLECTIVES)
+    cells += itertools.product(["fork", "thread_exit"], WHO, ["after"], KINDS, ["allreduce"])
     for i, (fault, who, when, kind, collective) in enumerate(cells):
         name = f"{fault}, {who}, {when} a collective, {kind}, {collective}"
         if i % args.every or (args.only and args.only not in name):
