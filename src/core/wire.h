@@ -105,7 +105,13 @@ class Reader {
     return v;
   }
   template <class T>
-  void list(std::vector<T>& v) {  ///< into memory that is there
+  void list(std::vector<T>& v) {     ///< into memory that is there
+    if constexpr (sizeof(T) == 1) {  // bytes may be many: no zeroing before the copy
+      const auto bytes = take(count(1));
+      const auto* begin = reinterpret_cast<const T*>(bytes.data());
+      v.assign(begin, begin + bytes.size());
+      return;
+    }
     v.resize(count(sizeof(T)));
     if (!v.empty()) std::memcpy(v.data(), take(v.size() * sizeof(T)).data(), v.size() * sizeof(T));
   }

@@ -110,9 +110,9 @@ py::object to_python(const Value& value) {
     case Value::Kind::kBool: return py::bool_(value.as<bool>());
     case Value::Kind::kInt: return py::int_(value.as<int64_t>());
     case Value::Kind::kFloat: return py::float_(value.as<double>());
-    case Value::Kind::kStr: return py::str(value.as<std::string>());
+    case Value::Kind::kStr: return py::str(std::get<std::string>(value.data()));
     case Value::Kind::kBytes: {
-      const auto bytes = value.as<Bytes>();
+      const auto& bytes = std::get<Bytes>(value.data());
       return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
     case Value::Kind::kShape: return from_shape(value.as<Shape>());
