@@ -37,12 +37,6 @@ struct BoardMember {
   alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
 };
 
-/// Work on devices can't go on: the communicators that init_ccl made at command `since` are aborted.
-struct DeviceLoss {
-  uint64_t since;
-  Origin origin;  ///< the worker that has seen it, and its command
-};
-
 class Board {
  public:
   /// @param workers  of this node, in rising order; of num_workers in all
@@ -67,8 +61,8 @@ class Board {
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
   SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
 
-  void tell_device_loss(const DeviceLoss& loss);                ///< the first one of each init_ccl stays
-  std::optional<DeviceLoss> device_loss(uint64_t since) const;  ///< of communicators made at that command, or later
+  void tell_device_loss(const DeviceLoss& loss);                ///< the first one of each `since` stays
+  std::optional<DeviceLoss> device_loss(uint64_t since) const;  ///< of communicators made since that command, or a later one
   bool may_move(int worker);                                    ///< it may be in the memory of others
   /// Whoever waits on the board gives up; the first one's words stay. Segment::abandon() wakes all others, too.
   void mark_abandoned(std::string_view why);

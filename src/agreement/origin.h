@@ -25,4 +25,11 @@ inline Origin decode_origin(Reader& in) {
   return origin;
 }
 
+/// Work on devices can't go on: the communicators that are made since command `since` are aborted.
+struct DeviceLoss {
+  uint64_t since = 0;  ///< 0: there is no loss
+  Origin origin;       ///< the worker that has seen it, and its command
+  auto operator<=>(const DeviceLoss&) const = default;
+};
+
 }  // namespace tutti::detail

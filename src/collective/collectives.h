@@ -57,8 +57,11 @@ class Collectives {
   /// Of work that was started and is under way: why it can't complete, or "". All communicators of the device are aborted then;
   /// told once.
   std::string poll_error();
-  bool lose_device(const std::string& why);                ///< the same, as another worker says; false: it is known
-  uint64_t device_since() const { return device_since_; }  ///< the command of init_ccl for a device; 0: there was none
+  bool lose_device(const std::string& why);  ///< the same, as another worker says; false: it is known
+  bool device_is_lost() const { return !device_error_.empty(); }
+  void renew(
+      uint64_t since);  ///< drops the communicators of a device that was lost; collectives from that command on make new ones
+  uint64_t device_since() const { return device_since_; }  ///< the command of init_ccl or renew() for a device; 0: there was none
   void abort() noexcept;                                   ///< ends work that is under way
   void finish_parts();  ///< work of the device's sub-communicators: before end_command().  @throws SystemError
   void end_command();   ///< sub-communicators end with it

@@ -29,10 +29,13 @@ void Collectives::prepare(const Members& comm, const Tensor& dst) try {
 
 /// Collective where it is made: the members pass messages by their host memory.
 Communicator& Collectives::device_comm(const Members& comm) {
-  const bool by_world = device_ccl_->pairs_by_world && kind(comm.key) == CommKind::kPair;
-  auto& made = device_comms_[by_world ? world_key() : comm.key];
+  if (device_ccl_->pairs_by_world && kind(comm.key) == CommKind::kPair) {
+    const auto world = device_comms_.find(world_key());
+    if (world != device_comms_.end() && world->second) return *world->second;
+    return device_comm(named(CommKind::kNamed, comm));  // since renew(); only these two are here
+  }
+  auto& made = device_comms_[comm.key];
   if (made) return *made;
-  if (by_world) throw UsageError(fmt::format("there is no communicator of ccl '{}': init_ccl has failed", device_ccl_->name));
   const auto all_gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
     const auto src = Tensor::wrap(const_cast<std::byte*>(mine.data()), {std::ssize(mine)}, kUInt8);
     const auto dst = Tensor::wrap(all.data(), {std::ssize(all)}, kUInt8);
@@ -55,6 +58,12 @@ bool Collectives::lose_device(const std::string& why) {
   device_error_ = why;
   abort();
   return true;
+}
+
+void Collectives::renew(uint64_t since) {
+  device_comms_.clear();
+  device_error_.clear();
+  device_since_ = since;
 }
 
 void Collectives::abort() noexcept {

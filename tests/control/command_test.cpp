@@ -13,7 +13,7 @@ using namespace tutti;
 using namespace tutti::detail;
 
 std::vector<Command> examples() {
-  Command base{.seq = 77, .site = 5, .acknowledged = {{2, 9}, {0, 3}}, .freed = {4, 5, 6}};
+  Command base{.seq = 77, .site = 5, .acknowledged = {{2, 9}, {0, 3}}, .loss = {5, {2, 9}}, .freed = {4, 5, 6}};
   std::vector<Command> all;
   for (int action = 0; action <= 8; ++action) {
     Command c = base;
@@ -48,6 +48,7 @@ TEST(Command, round_trips_and_believes_no_prefix) {
     EXPECT_EQ(d.action, c.action);
     EXPECT_EQ(d.seq, c.seq);
     EXPECT_EQ(d.acknowledged, c.acknowledged);
+    EXPECT_EQ(d.loss, c.loss);
     EXPECT_EQ(d.freed, c.freed);
     EXPECT_EQ(d.is_new, c.is_new);
     EXPECT_EQ(d.args, c.args);

@@ -71,6 +71,18 @@ const bool registered = [] {
     return int64_t{standin::find<int()>("TUTTI_HIP_LIBRARY", "hipGetLastError")()};
   });
   register_global_func("gpu.allreduce", [](const Tensor& t) { worker::world().allreduce(t, t); });
+  register_global_func("gpu.pair", [](const Tensor& from, const Tensor& to) {
+    const int last = worker::count() - 1;
+    if (worker::id() == 0) worker::world().send(from, last);
+    if (worker::id() == last) worker::world().recv(to, 0);
+  });
+  register_global_func("gpu.swallowed", [](const Tensor& t) {
+    try {
+      worker::world().allreduce(t, t);
+      Tensor::empty(t.shape(), t.dtype()).copy_from(t);  // waits
+    } catch (const std::exception&) {
+    }
+  });
   register_global_func("gpu.elsewhere", [] {
     worker::world().allreduce(Tensor::empty({4}, kFloat32, {worker::device().type, 7}), Tensor());
   });
@@ -243,9 +255,9 @@ TEST_F(Gpus, an_error_that_one_member_sees_ends_the_work_of_all) {
       EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(w); }).find("failed with remote process exited"),
                 std::string::npos)
           << "worker " << w;
-    s.allreduce(before, sum);  // refused until there are new communicators
-    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("init_ccl it again"), std::string::npos);
-    s.init_ccl(ccl());
+    const DRef sent = s.empty({10}, kFloat32);
+    s.call(s.get_global_func("gpu.pair"), {before, sent});  // the first one with new communicators
+    EXPECT_EQ(to_vector(sent.debug_get_from_remote(workers() - 1)), std::vector<float>(10, 1));
     s.allreduce(before, sum);
     expect_all(s, sum, static_cast<float>(workers()), 10);
   }
@@ -262,10 +274,44 @@ TEST_F(Gpus, who_hears_of_a_loss_late_goes_on_as_well) {
   EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(who, 20s); }), "");  // the others have not waited yet
   s.call(s.get_global_func("gpu.host_sum"), {});                                         // and this acknowledges the failure
   (void)message_of<RemoteError>([&] { s.sync_all(20s); });
-  s.init_ccl(ccl());
+  for (int w = 0; w < workers(); ++w)
+    EXPECT_NE(message_of<RemoteError>([&] { sum.debug_get_from_remote(w); }).find("failed with remote process exited"),
+              std::string::npos)
+        << "worker " << w;
   s.allreduce(before, sum);
   EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
   expect_all(s, sum, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, a_loss_that_a_function_keeps_to_itself_is_told_by_the_next_collective) {
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.call(s.get_global_func("gpu.lose"), {0, 6});
+  s.call(s.get_global_func("gpu.swallowed"), {x});
+  (void)message_of<RemoteError>([&] { s.sync_all(20s); });  // others may have heard of it
+  const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(y, y);
+  const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+  if (!why.empty()) {
+    EXPECT_NE(why.find("were aborted"), std::string::npos) << why;
+  }
+  const DRef z = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(z, z);
+  expect_all(s, z, static_cast<float>(workers()), 10);
+}
+
+TEST_F(Gpus, groups_go_on_after_a_loss_in_one_of_them) {
+  if (workers() % 2 != 0) return;
+  Session s = make(2);
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10}), sum = s.empty({10}, kFloat32);
+  s.sync_all();
+  for (int i = 0; i < 2; ++i) {
+    s.call(s.get_global_func("gpu.lose"), {workers() - 1, 6});
+    s.allreduce(x, sum, "sum", true);
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("failed with remote process exited"), std::string::npos);
+    s.allreduce(x, sum, "sum", true);
+    expect_all(s, sum, static_cast<float>(workers() / 2), 10);
+  }
 }
 
 TEST_F(Gpus, an_error_of_a_part_is_not_lost_with_it) {
@@ -276,7 +322,6 @@ TEST_F(Gpus, an_error_of_a_part_is_not_lost_with_it) {
   s.call(s.get_global_func("gpu.lose"), {0, 6});
   s.call(s.get_global_func("gpu.parts"), {x});
   EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("failed with remote process exited"), std::string::npos);
-  s.init_ccl(ccl());
   const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(y, y);
   expect_all(s, y, static_cast<float>(workers()), 10);
@@ -317,7 +362,6 @@ TEST_F(Gpus, calls_that_fail_leave_a_session_that_can_be_used_or_has_ended) {
   const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
   EXPECT_NE(why.find("ncclAllReduce failed with unhandled cuda error: the stand-in says so"), std::string::npos) << why;
   standin::fail("", 0, 0);
-  s.init_ccl(ccl());
   const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(y, y);
   expect_all(s, y, static_cast<float>(workers()), 10);

@@ -91,7 +91,7 @@ uint64_t Controller::issue(Command& command, Args args, Where where, Clock::time
   if (!has_room()) [[unlikely]]
     await_room(deadline, where);
   command.site = sites_.number(where);
-  command.acknowledged = failures_.acknowledge();
+  failures_.acknowledge(command);
   const int64_t reg = registers_.next(command.freed, result != nullptr);
   if (result) command.reg = reg;
   if (result) *result = DRef(std::make_shared<DRefState>(shared_from_this(), command.reg, id_));

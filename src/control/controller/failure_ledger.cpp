@@ -32,6 +32,13 @@ WorkerFailure remembered(WorkerFailure failure) {
 void FailureLedger::add(Reply report) {
   auto& kind = report.kind == Reply::Kind::kError ? failures_ : consequences_;
   kind.push_back({std::move(report.failure), report.origin});
+  loss_ = std::max(loss_, report.loss);
+}
+
+void FailureLedger::acknowledge(Command& command) {
+  if (acknowledgements_.empty()) return;
+  command.acknowledged = std::exchange(acknowledgements_, {});
+  command.loss = std::exchange(loss_, {});
 }
 
 bool FailureLedger::is_reported(Origin origin) const {

@@ -22,9 +22,10 @@ class FailureLedger {
   /// All that is to be raised now. A consequence stands for its origin if that has stayed silent. The next command acknowledges
   /// them.
   std::vector<WorkerFailure> raise();
-  std::vector<Origin> acknowledge() { return std::exchange(acknowledgements_, {}); }  ///< for a command
-  const WorkerFailure* raised(Origin origin) const;                                   ///< null: forgotten, or never raised
-  std::string not_raised() const;  ///< of all that nobody has been told, for a message of something worse
+  /// For a command: the origins that were raised, and the latest loss of a device that was reported.
+  void acknowledge(Command& command);
+  const WorkerFailure* raised(Origin origin) const;  ///< null: forgotten, or never raised
+  std::string not_raised() const;                    ///< of all that nobody has been told, for a message of something worse
 
  private:
   struct Pending {
@@ -35,6 +36,7 @@ class FailureLedger {
   std::vector<Pending> consequences_;       // whose origin had not been raised when they came
   std::map<Origin, WorkerFailure> raised_;  // the last ones, shortened
   std::vector<Origin> acknowledgements_;
+  DeviceLoss loss_;  // not acknowledged yet
 };
 
 }  // namespace tutti::detail

@@ -21,6 +21,15 @@ void check_version(Reader& in) {
     throw WireError(fmt::format("wire version {}, expected {}: all ranks must run the same tutti", version, kWireVersion));
 }
 
+void encode(Writer& out, const DeviceLoss& loss) {
+  out.put(loss.since);
+  encode(out, loss.origin);
+}
+DeviceLoss decode_loss(Reader& in) {
+  const auto since = in.get<uint64_t>();
+  return {since, decode_origin(in)};
+}
+
 }  // namespace
 
 void Command::clear() {
@@ -31,6 +40,7 @@ void Command::clear() {
   is_new = false;
   worker = 0;
   acknowledged.clear();
+  loss = {};
   freed.clear();
   name.clear();
   args.clear();
@@ -46,6 +56,7 @@ void encode(Writer& out, const Command& c, std::span<const Value> args) {
   out.put(c.site);
   out.put(static_cast<uint32_t>(c.acknowledged.size()));
   for (Origin origin : c.acknowledged) encode(out, origin);
+  if (!c.acknowledged.empty()) encode(out, c.loss);
   out.list(c.freed);
   if (c.action == Action::kCallPacked) {  // mostly, and before a jump that a processor may not foresee
     out.put(c.reg);
@@ -98,6 +109,7 @@ void encode(Writer& out, const Reply& r) {
          {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function, &r.failure.traceback})
       out.text(*text);
     out.put(r.failure.pid);
+    encode(out, r.loss);
   }
 }
 
@@ -133,6 +145,7 @@ void decode_command(std::span<const std::byte> bytes, Command& c) {
   c.seq = in.get<uint64_t>();
   c.site = in.get<uint32_t>();
   for (auto n = in.get<uint32_t>(); n > 0; --n) c.acknowledged.push_back(decode_origin(in));
+  if (!c.acknowledged.empty()) c.loss = decode_loss(in);
   in.list(c.freed);
   if (c.action == Action::kCallPacked) {
     c.reg = in.get<int64_t>();
@@ -193,6 +206,7 @@ Reply decode_reply(std::span<const std::byte> bytes) {
     for (std::string* text : {&r.failure.host, &r.failure.kind, &r.failure.message, &r.failure.function, &r.failure.traceback})
       *text = in.text();
     r.failure.pid = in.get<int64_t>();
+    r.loss = decode_loss(in);
     r.failure.worker = r.worker;
     r.failure.seq = r.seq;
   }

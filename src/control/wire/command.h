@@ -25,6 +25,7 @@ struct Command {
   uint64_t seq = 0;
   uint32_t site = 0;                 ///< where the controller issued it: an index into its table
   std::vector<Origin> acknowledged;  ///< failures that the controller has raised
+  DeviceLoss loss;                   ///< acknowledged with them: all workers make new communicators of their devices
   std::vector<int64_t> freed;        ///< registers whose last DRef is gone
   int64_t reg = 0;                   ///< the register it writes, reads or sets
   int64_t func = 0;                  ///< call_packed: the register with the function
@@ -57,6 +58,7 @@ struct Reply {
   uint32_t site = 0;          ///< kError, kConsequence
   Value value;                ///< kValue
   std::vector<Offer> offers;  ///< kValue: its large tensors; kPlaces: where debug_set_register's are to be written
+  DeviceLoss loss;            ///< kError, kConsequence: of the worker's device, if it has heard of one
   WorkerFailure failure;      ///< kError, kConsequence (its own words, should the origin stay silent)
 };
 std::vector<std::byte> encode(const Reply& reply);

@@ -50,6 +50,23 @@ void Worker::check_device() {
   if (const auto loss = device_loss()) throw ConsequenceError(loss->origin, why_lost(loss->origin));
 }
 
+/// The loss of a device has been raised: all workers drop their device communicators at this command, also those that have not
+/// heard of the loss, and the next collectives make new ones.
+void Worker::renew_device() {
+  const DeviceLoss& loss = command_.loss;
+  const uint64_t since = collectives_.device_since();
+  if (since == 0 || loss.since < since) return;
+  if (collectives_.lose_device(why_lost(loss.origin))) streams_.lose({loss.origin.worker, loss.origin.seq});
+  try {
+    streams_.finish();  // what the abort has ended
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const std::exception&) {
+    segment_.check_not_abandoned();
+  }
+  collectives_.renew(command_.seq);
+}
+
 /// Until what was started is complete. A hang report tells it from a function that computes.
 void Worker::await_device() {
   if (!streams_.is_busy()) return;

@@ -160,6 +160,7 @@ bool Worker::execute() {
     if (!inbox_.malformed().empty()) throw WireError(inbox_.malformed());
     if (device().type != dl::kCPU)  // of the thread on which worker 0 runs now, say
       if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);
+    renew_device();
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_), collectives_.finish_parts();
@@ -304,6 +305,7 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
                .seq = command_.seq,
                .origin = origin.value_or(here),
                .site = command_.site};
+  if (collectives_.device_is_lost()) report.loss = {collectives_.device_since(), report.origin};
   report.failure = {.host = host_name(),
                     .pid = getpid(),
                     .kind = kind,

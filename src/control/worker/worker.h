@@ -67,6 +67,7 @@ class Worker {
   std::optional<Streams::Broken> look_at_device();
   std::optional<DeviceLoss> device_loss();
   void check_device();
+  void renew_device();
   void skip(Command& command);
   void note_written(const Command& command, const Value& result);
   Tensor on_device(const Tensor& host) const;
