@@ -64,12 +64,13 @@ CollectiveReport::CollectiveReport(CollectiveOptions options, std::string operat
       "as {}\n",
       workers_, options_.ccl, options_.device == "cpu" ? options_.memory : options_.device,
       options_.skew_us > 0 ? fmt::format(", members up to {} us apart", options_.skew_us) : "", options_.iterations, raw());
-  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n",
+  const bool on_host = options_.device == "cpu";
+  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}{}\n",
              "size", "count", "type", "redop", "root", "out:time", "algbw", "busbw", "#wrong", raw(), "x", "in:time", "algbw",
-             "busbw", "#wrong", raw(), "x");
-  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}\n",
+             "busbw", "#wrong", raw(), "x", on_host ? "" : fmt::format("    start {:>8}", raw()));
+  fmt::print("# {:>10} {:>11} {:>8} {:>6} {:>4}  {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}   {:>9} {:>7} {:>7} {:>6} {:>9} {:>5}{}\n",
              "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
-             "");
+             "", on_host ? "" : "     (us)     (us)");
 }
 
 double CollectiveReport::bus_factor() const {
@@ -96,8 +97,11 @@ void CollectiveReport::print(const CollectiveRow& row) const {
                        raw ? fmt::format("{:.2f}", *raw / *ours) : "-");
   };
   const auto before = earlier_.find(row.size_bytes);
-  fmt::print("{:>12} {:>11} {:>8} {:>6} {:>4}{} {}{}\n", row.size_bytes, row.count, options_.dtype, options_.redop, options_.root,
-             half(row.ours, row.raw, row.wrong), half(row.ours_in_place, row.raw_in_place, row.wrong_in_place),
+  const std::string starts =
+      row.start && row.raw_start ? fmt::format(" {:>8.2f} {:>8.2f}", *row.start, *row.raw_start) : std::string();
+  fmt::print("{:>12} {:>11} {:>8} {:>6} {:>4}{} {}{}{}\n", row.size_bytes, row.count, options_.dtype, options_.redop,
+             options_.root, half(row.ours, row.raw, row.wrong), half(row.ours_in_place, row.raw_in_place, row.wrong_in_place),
+             starts,
              before != earlier_.end() && row.ours
                  ? fmt::format("  baseline {:.2f} ({:+.1f} %)", before->second, 100 * (*row.ours / before->second - 1))
                  : "");
@@ -139,6 +143,8 @@ bool CollectiveReport::finish() const {
         if (raw) entry[name].update({{options_.device == "cpu" ? "mpi_us" : "nccl_us", *raw}, {"speedup", *raw / *ours}});
       };
       half("out_of_place", row.ours, row.raw, row.wrong);
+      if (row.start) entry["out_of_place"]["start_us"] = *row.start;
+      if (row.raw_start) entry["out_of_place"]["nccl_start_us"] = *row.raw_start;
       half("in_place", row.ours_in_place, row.raw_in_place, row.wrong_in_place);
       out["rows"].push_back(entry);
     }

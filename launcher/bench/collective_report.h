@@ -26,6 +26,7 @@ struct CollectiveOptions {
 struct CollectiveRow {
   int64_t size_bytes = 0, count = 0;
   std::optional<double> ours, ours_in_place, raw, raw_in_place;  ///< raw: MPI's, on GPUs NCCL's
+  std::optional<double> start, raw_start;                        ///< on devices: until the call returns, out of place
   int64_t wrong = 0, wrong_in_place = 0;
 };
 

@@ -165,8 +165,9 @@ class Member {
   const RawNccl* nccl_ = nullptr;
 };
 
-/// @return float64 [kWays, iterations, 2]: when it began and ended, in us; of a way that was not run 0. Then the two numbers of
-/// wrong elements.
+constexpr int kTimes = 3;  // when it began, ended, and how long the call took
+
+/// @return float64 [kWays, iterations, kTimes], in us; of a way that was not run 0. Then the two numbers of wrong elements.
 Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool check, bool foreign, int64_t skew_us) {
   const Comm comm = worker::world();
   const MPI_Comm mpi = interop::communicator(comm);
@@ -174,7 +175,7 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
   const int64_t bytes = task.count * task.dtype.size_bytes();
   const int64_t batch = skew_us > 0 ? 1 : std::clamp<int64_t>(kBatchBytes / std::max<int64_t>(bytes, 1), 1, kMostInBatch);
   std::mt19937 random(static_cast<unsigned>(worker::id()) + 1);
-  Tensor out = Tensor::full<double>({kWays * iterations * 2 + 2}, 0);
+  Tensor out = Tensor::full<double>({kWays * iterations * kTimes + 2}, 0);
   const auto figures = out.values<double>();
   for (int way = 0; way < kWays; ++way) {
     const bool is_raw = way == kRaw || way == kRawInPlace, in_place = way >= kOursInPlace;
@@ -210,15 +211,17 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
         if (is_raw) member.raw(src, dst, in_place);
         else member.ours(src, dst);
       }
+      const double started = now();
       current_streams().finish();  // of GPUs
       const double end = now();
       if (i < 0) continue;
-      double* times = &figures[static_cast<size_t>((way * iterations + i) * 2)];
+      double* times = &figures[static_cast<size_t>((way * iterations + i) * kTimes)];
       times[0] = begin;
       times[1] = begin + (end - begin) / static_cast<double>(batch);
+      times[2] = (started - begin) / static_cast<double>(batch);
       if (check && !is_raw)
         for (int64_t b = 0; b < batch; ++b)
-          figures[static_cast<size_t>(kWays * iterations * 2 + in_place)] +=
+          figures[static_cast<size_t>(kWays * iterations * kTimes + in_place)] +=
               static_cast<double>(member.count_wrong(operands[static_cast<size_t>(b)].second, phase(b)));
     }
   }
@@ -237,17 +240,17 @@ const bool host_registered = register_global_func("bench.host", [] { return host
 CollectiveRow figures_of(const DRef& result, const CollectiveOptions& o, int workers, int64_t count, DType dtype) {
   std::vector<Tensor> all;
   for (int w = 0; w < workers; ++w) all.push_back(result.debug_get_from_remote(w).as<Tensor>());
-  const auto median_of = [&](int way) -> std::optional<double> {
+  const auto median_of = [&](int way, bool of_call = false) -> std::optional<double> {
     std::vector<double> times;
     for (int i = 0; i < o.iterations; ++i) {
       double last_begin = 0, last_end = 0, longest = 0;
       for (const Tensor& t : all) {
-        const double* at = &t.values<double>()[static_cast<size_t>((way * o.iterations + i) * 2)];
+        const double* at = &t.values<double>()[static_cast<size_t>((way * o.iterations + i) * kTimes)];
         last_begin = std::max(last_begin, at[0]);
         last_end = std::max(last_end, at[1]);
-        longest = std::max(longest, at[1] - at[0]);
+        longest = std::max(longest, of_call ? at[2] : at[1] - at[0]);
       }
-      times.push_back(o.skew_us > 0 ? last_end - last_begin : longest);
+      times.push_back(o.skew_us > 0 && !of_call ? last_end - last_begin : longest);
     }
     const double middle = median(times);
     return middle > 0 ? std::optional(middle) : std::nullopt;
@@ -258,6 +261,7 @@ CollectiveRow figures_of(const DRef& result, const CollectiveOptions& o, int wor
                     .ours_in_place = median_of(kOursInPlace),
                     .raw = median_of(kRaw),
                     .raw_in_place = median_of(kRawInPlace)};
+  if (o.device != "cpu") row.start = median_of(kOurs, true), row.raw_start = median_of(kRaw, true);
   for (const Tensor& t : all) {
     const auto values = t.values<double>();
     row.wrong += static_cast<int64_t>(values[values.size() - 2]);
