@@ -25,7 +25,7 @@ class NoAgreement final : public Agreement {
   const std::vector<Arrival>& agree(Arrival&) override { return arrivals_; }
   void ends(bool) override {}
   void decline(const CollectiveId&) override {}
-  void tell_device_loss(uint64_t) override {}
+  void tell_device_loss(const DeviceLoss&) override {}
   [[noreturn]] void broken(std::string_view, std::string_view why) override { throw std::runtime_error(std::string(why)); }
   Origin here() const override { return {}; }
 

@@ -21,6 +21,12 @@ class Agreement {
   /// filled in, `members` only of mine.
   /// @throws ConsequenceError, UsageError (mismatch), TransportError
   virtual const std::vector<Arrival>& agree(Arrival& mine) = 0;
+  /// Tells the members that this one starts the collective without waiting for them. Whoever waits for it to complete looks
+  /// whether all have started the same ones. False: it can't be told to all; they must agree.
+  virtual bool announce(const CollectiveId& /*id*/, const Signature& /*signature*/, const std::vector<int>& /*members*/) {
+    return false;
+  }
+  virtual void restart_announcements(uint64_t /*since*/) {}  ///< by all members, at command `since`
   /// Data is about to move as all have agreed.
   virtual void moves() {}
   /// What agree() began is over; `well`: the data has moved.
@@ -34,8 +40,8 @@ class Agreement {
   /// `what` was done, `why` it failed.
   /// @throws TransportError, or std::bad_alloc where there is no memory even for that
   [[noreturn]] virtual void broken(std::string_view what, std::string_view why) = 0;
-  /// Device work of the members can't go on: all of them hear of it while they wait for theirs. `since`: see DeviceLoss.
-  virtual void tell_device_loss(uint64_t since) = 0;
+  /// Device work of the members can't go on: all of them hear of it while they wait for theirs.
+  virtual void tell_device_loss(const DeviceLoss& loss) = 0;
   virtual Origin here() const = 0;  ///< this worker and the command it runs
 };
 

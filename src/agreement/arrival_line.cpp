@@ -18,12 +18,12 @@ ArrivalLine::Key ArrivalLine::key_of(const CollectiveId& id, const Signature& s)
           .count = static_cast<uint64_t>(s.count)};
 }
 
-void ArrivalLine::write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record) {
+void ArrivalLine::write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record, std::memory_order order) {
   version_.store(2 * number - 1, std::memory_order_relaxed);  // seen by all who see one of the words below
   const uint64_t words[] = {key.comm, key.seq, key.index_root, key.what | (in_record ? kInRecord : 0), key.count, step, taken};
   for (size_t i = 0; i < 7; ++i)
     words_[i].store(words[i], std::memory_order_release);  // release: never seen before the odd version
-  version_.store(2 * number, std::memory_order_seq_cst);   // before our look at the sleepers (Doorbell)
+  version_.store(2 * number, order);                       // seq_cst: before our look at the sleepers (Doorbell)
 }
 
 bool ArrivalLine::read(Seen& out) const {
@@ -39,15 +39,18 @@ bool ArrivalLine::read(Seen& out) const {
   return true;
 }
 
+Signature ArrivalLine::signature(const Key& key) {
+  const auto [comm, seq, index_root, what, count] = key;
+  return {.op = static_cast<CollectiveOp>(what & 0xff),
+          .reduce = static_cast<ReduceOp>(what >> 8 & 0xff),
+          .dtype = {static_cast<uint8_t>(what >> 16), static_cast<uint8_t>(what >> 24), static_cast<uint16_t>(what >> 32)},
+          .device_type = static_cast<int32_t>(what >> 48 & 0x7fff),
+          .root = static_cast<int32_t>(index_root & 0xffffffff),
+          .count = static_cast<int64_t>(count)};
+}
+
 Arrival ArrivalLine::arrival(const Seen& seen, int worker) {
-  const auto [comm, seq, index_root, what, count] = seen.key;
-  Arrival a{.worker = worker, .id = {comm, seq, static_cast<uint32_t>(index_root >> 32)}, .members = {worker}};
-  a.signature = {.op = static_cast<CollectiveOp>(what & 0xff),
-                 .reduce = static_cast<ReduceOp>(what >> 8 & 0xff),
-                 .dtype = {static_cast<uint8_t>(what >> 16), static_cast<uint8_t>(what >> 24), static_cast<uint16_t>(what >> 32)},
-                 .device_type = static_cast<int32_t>(what >> 48 & 0x7fff),
-                 .root = static_cast<int32_t>(index_root & 0xffffffff),
-                 .count = static_cast<int64_t>(count)};
+  Arrival a{.worker = worker, .id = seen.id(), .signature = signature(seen.key), .members = {worker}};
   a.step = seen.step;
   a.taken = seen.taken;
   return a;

@@ -27,11 +27,14 @@ class alignas(64) ArrivalLine {
   static Key key_of(const CollectiveId& id, const Signature& signature);
 
   /// @param number  of the arrival among this worker's, from 1
-  void write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record);
+  /// @param order  of the last store; who sleeps on a bell may miss a weaker one
+  void write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record,
+             std::memory_order order = std::memory_order_seq_cst);
   uint64_t version() const {
     return version_.load(std::memory_order_seq_cst);
-  }                                                      ///< twice the arrival's number; odd while it is written
-  bool read(Seen& out) const;                            ///< false while the writer is at it
+  }                            ///< twice the arrival's number; odd while it is written
+  bool read(Seen& out) const;  ///< false while the writer is at it
+  static Signature signature(const Key& key);
   static Arrival arrival(const Seen& seen, int worker);  ///< members: only itself
 
  private:

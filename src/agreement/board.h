@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agreement/announcement.h"
 #include "agreement/arrival_line.h"
 #include "agreement/origin.h"
 #include "core/doorbell.h"
@@ -34,6 +35,7 @@ struct BoardMember {
   alignas(64) std::atomic<uint64_t> step;        // hand-overs made in node-local collectives
   std::atomic<uint64_t> taken;                   // agreements whose arrivals this worker has read
   alignas(64) std::atomic<uint64_t> attached[2][6];  // Attachment::words of the arrival in each line
+  alignas(64) std::atomic<uint64_t> announced;       // collectives that it has started without waiting for the others
   alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
 };
 
@@ -55,6 +57,9 @@ class Board {
   ArrivalLine& line(int worker, int number) {
     return reinterpret_cast<ArrivalLine*>(memory_ + offsets_.lines)[index_of(worker) * kLines + static_cast<size_t>(number)];
   }
+  static constexpr uint64_t kAnnouncements = 64;  ///< of each worker, the latest
+  void announce(int worker, uint64_t number, const Announcement& announcement);
+  std::optional<Announcement> announcement(int worker, uint64_t number);  ///< none: it is overwritten
   std::byte* attached_bytes(int worker, int line);  ///< kAttachedBytes that travel with the arrival in that line
   SharedRecord arrival(
       int worker);  ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
@@ -77,7 +82,7 @@ class Board {
 
  private:
   struct Offsets {
-    size_t members, lines, attached, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
+    size_t members, lines, announcements, attached, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
   };
   static Offsets offsets(int num_workers, size_t workers_here);
 

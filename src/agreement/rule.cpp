@@ -25,7 +25,8 @@ std::string find_uneven(const std::vector<const Arrival*>& by_rank) {
   return {};
 }
 
-/// What is wrong among those who have arrived, or an empty string.
+}  // namespace
+
 std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
   const Arrival* first = nullptr;
   bool mismatch = false;
@@ -61,6 +62,16 @@ std::string find_mismatch(const std::vector<const Arrival*>& by_rank) {
   return text + " All members must call the same collective with equal counts, dtypes, op and root";
 }
 
+Disagreement departure(CollectiveOp op, int worker, const std::optional<Origin>& origin) {
+  if (!origin)
+    return {origin, fmt::format("{}: worker {} left the command without joining; every member must call it in the same command",
+                                to_string(op), worker)};
+  return {origin, fmt::format("{}: worker {} can't take part after the failure of worker {} at command {}", to_string(op), worker,
+                              origin->worker, origin->seq)};
+}
+
+namespace {
+
 /// The members of a collective at one look.
 struct Look {
   explicit Look(size_t n) : seen(n), joined(n, nullptr), known(n, nullptr) {}
@@ -70,14 +81,6 @@ struct Look {
   std::optional<Disagreement> gone;         // somebody won't come
   std::optional<Disagreement> consequence;  // somebody had joined and left; the one whose failure it was, if it is there
 };
-
-Disagreement departure(CollectiveOp op, int worker, const std::optional<Origin>& origin) {
-  if (!origin)
-    return {origin, fmt::format("{}: worker {} left the command without joining; every member must call it in the same command",
-                                to_string(op), worker)};
-  return {origin, fmt::format("{}: worker {} can't take part after the failure of worker {} at command {}", to_string(op), worker,
-                              origin->worker, origin->seq)};
-}
 
 Disagreement consequence(CollectiveOp op, int worker, const Origin& origin) {
   const std::string whose = origin.worker == worker ? "its failure" : fmt::format("the failure of worker {}", origin.worker);

@@ -33,4 +33,9 @@ class MemberView {
 /// All members come to the same verdict: who has agreed stays as it arrived until all have taken note, who has left shows that.
 Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_come, std::vector<Arrival>* arrivals);
 
+/// A member won't join a collective. `origin`: of its failure, if it has failed.
+Disagreement departure(CollectiveOp op, int worker, const std::optional<Origin>& origin);
+/// What is wrong among those who have arrived, or an empty string. Null: one who has not.
+std::string find_mismatch(const std::vector<const Arrival*>& by_rank);
+
 }  // namespace tutti::detail

@@ -61,6 +61,15 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   return arrivals_;
 }
 
+bool WorkerAgreement::announce(const CollectiveId& id, const Signature& signature, const std::vector<int>& members) {
+  if (!std::ranges::all_of(members, [&](int w) { return board_.has(w); })) return false;
+  plane_.begins(id, signature);
+  announcements_.add(id, signature, members);
+  plane_.agreed();
+  hears_of_all_ = false;
+  return true;
+}
+
 void WorkerAgreement::lost() {
   own_.over();
   const auto end = Clock::now() + kMoving;
@@ -75,8 +84,8 @@ void WorkerAgreement::ends(bool well) {
   else if (well && hears_of_all_) own_.all_took();
 }
 
-void WorkerAgreement::tell_device_loss(uint64_t since) {
-  board_.tell_device_loss({since, here()});
+void WorkerAgreement::tell_device_loss(const DeviceLoss& loss) {
+  board_.tell_device_loss(loss);
   plane_.tell_leader();
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agreement/agreement.h"
+#include "agreement/announcements.h"
 #include "agreement/board.h"
 #include "agreement/control_plane.h"
 #include "agreement/node_protocol.h"
@@ -16,19 +17,27 @@ namespace tutti::detail {
 class WorkerAgreement final : public Agreement {
  public:
   WorkerAgreement(Board& board, int worker, WaitPolicy policy, ControlPlane& plane)
-      : board_(board), policy_(policy), plane_(plane), own_(board, worker, policy, plane), node_(board, policy, plane, own_) {}
+      : board_(board),
+        policy_(policy),
+        plane_(plane),
+        own_(board, worker, policy, plane),
+        node_(board, policy, plane, own_),
+        announcements_(board, worker) {}
   WorkerAgreement(const WorkerAgreement&) = delete;
   WorkerAgreement& operator=(const WorkerAgreement&) = delete;
   void begin_command(uint64_t seq);
 
   CollectiveId next_id(CommKey key) override;
   const std::vector<Arrival>& agree(Arrival& mine) override;
+  bool announce(const CollectiveId& id, const Signature& signature, const std::vector<int>& members) override;
+  void restart_announcements(uint64_t since) override { announcements_.restart(since); }
+  Announcements& announcements() { return announcements_; }
   void moves() override { plane_.moves(seq_); }
   void ends(bool well) override;
   void lost() override;
   void decline(const CollectiveId& id) override { own_.decline(id); }
   [[noreturn]] void broken(std::string_view what, std::string_view why) override;
-  void tell_device_loss(uint64_t since) override;
+  void tell_device_loss(const DeviceLoss& loss) override;
   Origin here() const override { return {own_.worker(), seq_}; }
 
  private:
@@ -37,6 +46,7 @@ class WorkerAgreement final : public Agreement {
   ControlPlane& plane_;
   OwnArrivals own_;
   NodeProtocol node_;
+  Announcements announcements_;
   uint64_t seq_ = 0;
   std::map<CommKey, uint32_t> indices_;  // in this command
   std::vector<Arrival> arrivals_;        // what agree() returns

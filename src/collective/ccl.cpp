@@ -27,8 +27,8 @@ constexpr auto make_auto = [](const Making& m) -> std::unique_ptr<Communicator> 
 constexpr Ccl kMpi{"mpi", dl::kCPU, make_mpi};
 constexpr Ccl kLocal{"local", dl::kCPU, make_local};
 constexpr Ccl kAuto{"auto", dl::kCPU, make_auto};  // over several nodes; on one it is local
-constexpr Ccl kOfGpus[] = {{"nccl", dl::kCUDA, make_nccl_communicator, nccl_reduces, true, check_nccl},
-                           {"rccl", dl::kROCM, make_nccl_communicator, nccl_reduces, true, check_nccl}};
+constexpr Ccl kOfGpus[] = {{"nccl", dl::kCUDA, make_nccl_communicator, nccl_reduces, true, true, check_nccl},
+                           {"rccl", dl::kROCM, make_nccl_communicator, nccl_reduces, true, true, check_nccl}};
 
 std::vector<Ccl>& added() {
   static std::vector<Ccl> rows;

@@ -18,6 +18,7 @@ struct Ccl {
   std::unique_ptr<Communicator> (*make)(const Making&);  ///< of devices: fails on all members or on none
   bool (*reduces)(DType, ReduceOp) = can_reduce;
   bool pairs_by_world = false;  ///< kSendRecv is started on the communicator of all workers; else each pair has its own
+  bool starts_alone = false;    ///< start() needs no arrivals, but for parts: the members announce what they start
   void (*check)(int32_t device_type) = nullptr;  ///< @throws SystemError  this machine lacks something that it needs
 };
 

@@ -92,7 +92,7 @@ void Collectives::run(const Members& comm, Request request) {
   drop_ignored(comm, request);
   const bool has_device = is_on_device(*request.dst) || is_on_device(*request.src), is_staged = has_device && stages_;
   const bool on_device = has_device && !is_staged;
-  if (on_device && device_ccl_) prepare(comm, *request.dst);
+  Communicator* const made = on_device && device_ccl_ ? prepare(comm, *request.dst) : nullptr;
   const CollectiveId id = agreement_.next_id(comm.key);
   bool has_arrived = false, has_agreed = false;
   Tensor copy, host_src, host_dst;
@@ -111,25 +111,31 @@ void Collectives::run(const Members& comm, Request request) {
             ? given.data == dst.at(comm.rank * given.count)
             : (request.op == CollectiveOp::kAllreduce || request.op == CollectiveOp::kBroadcast) && given.data == dst.data;
     const Buffer src = in_place ? given : disjoint(from, dst, copy);
-    Arrival& mine = arrive(comm, id, signature, request.counts);
-    HostComm& host = host_comm(comm);
-    offer(*host.ccl, comm, mine, request, src, dst);
-    has_arrived = true;
-    const auto& arrivals = agreement_.agree(mine);
-    has_agreed = true;
+    const std::vector<Arrival>* arrivals = nullptr;
+    Communicator* communicator = made;
+    if (!made || !may_start_alone(request) || !agreement_.announce(id, signature, comm.workers)) {
+      Arrival& mine = arrive(comm, id, signature, request.counts);
+      HostComm& host = host_comm(comm);
+      offer(*host.ccl, comm, mine, request, src, dst);
+      has_arrived = true;
+      arrivals = &agreement_.agree(mine);
+      if (!made && request.op != CollectiveOp::kBarrier) communicator = &host.communicator({plane_, comm.workers, comm.key});
+    }
+    has_arrived = has_agreed = true;
     agreement_.moves();
     if (request.op != CollectiveOp::kBarrier)
-      (on_device ? device_comm(comm) : host.communicator({plane_, comm.workers, comm.key}))
-          .start({.op = request.op,
-                  .rank = comm.rank,
-                  .src = src,
-                  .dst = dst,
-                  .reduce = request.reduce,
-                  .root = request.root,
-                  .counts = has_parts(request.op) ? parts(request.root, signature.count, arrivals) : std::move(request.counts),
-                  .members = &arrivals,
-                  .device = on_device ? device_ : cpu(),
-                  .stream = on_device ? current_stream(device_) : nullptr});
+      communicator->start(
+          {.op = request.op,
+           .rank = comm.rank,
+           .src = src,
+           .dst = dst,
+           .reduce = request.reduce,
+           .root = request.root,
+           .counts = has_parts(request.op) ? parts(request.root, signature.count, *arrivals) : std::move(request.counts),
+           .workers = comm.workers,
+           .members = arrivals,
+           .device = on_device ? device_ : cpu(),
+           .stream = on_device ? current_stream(device_) : nullptr});
     agreement_.ends(true);
     request.dst->clear_poison();
     if (on_device) current_streams().wrote(*request.dst);
@@ -145,7 +151,7 @@ void Collectives::run(const Members& comm, Request request) {
     if (has_agreed && on_device) {  // the others' work is aborted, too
       lose_device(error.what());
       current_streams().lose({agreement_.here().worker, agreement_.here().seq});
-      agreement_.tell_device_loss(device_since_);
+      agreement_.tell_device_loss({device_since_, agreement_.here()});
     } else if (has_agreed) {
       agreement_.broken(to_string(request.op), error.what());
     }
@@ -274,6 +280,7 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   device_ = device;
   stages_ = is_host;
   device_since_ = is_host ? 0 : agreement_.here().seq;
+  agreement_.restart_announcements(device_since_);
   if (is_host) return;
   device_comm(world);
   device_comm(group);
@@ -291,7 +298,7 @@ void Collectives::end_command() {
     drop_parts([](const auto&) { return true; });
   } catch (const std::exception& error) {  // of a command that has failed already, or finish_parts() would have thrown it
     lose_device(error.what());
-    agreement_.tell_device_loss(device_since_);
+    agreement_.tell_device_loss({device_since_, agreement_.here()});
     drop_parts([](const auto&) { return true; });
   }
 }

@@ -76,7 +76,8 @@ class Collectives {
   void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const;
   void check_source(CollectiveOp op, const Tensor& src) const;
   Signature check(const Members& comm, Request& request) const;
-  void prepare(const Members& comm, const Tensor& dst);
+  Communicator* prepare(const Members& comm, const Tensor& dst);
+  bool may_start_alone(const Request& request) const;
   void take(const Tensor& from, const Tensor& dst);
   struct HostComm {
     const Ccl* ccl = nullptr;

@@ -15,8 +15,8 @@ void Collectives::take(const Tensor& from, const Tensor& dst) try { dst.copy_fro
 }
 
 /// To make a communicator is collective, too.
-void Collectives::prepare(const Members& comm, const Tensor& dst) try {
-  device_comm(comm);
+Communicator* Collectives::prepare(const Members& comm, const Tensor& dst) try {
+  return &device_comm(comm);
 } catch (const ConsequenceError& error) {
   dst.poison({error.origin.worker, error.origin.seq});
   throw;
@@ -25,6 +25,12 @@ void Collectives::prepare(const Members& comm, const Tensor& dst) try {
 } catch (const std::exception&) {
   dst.poison({agreement_.here().worker, agreement_.here().seq});
   throw;
+}
+
+/// All that must be equal is in the signature: other members' counts need not be known.
+bool Collectives::may_start_alone(const Request& request) const {
+  return device_ccl_->starts_alone && request.op != CollectiveOp::kBarrier && !has_parts(request.op) &&
+         request.op != CollectiveOp::kAllToAllV;
 }
 
 /// Collective where it is made: the members pass messages by their host memory.
@@ -64,6 +70,7 @@ void Collectives::renew(uint64_t since) {
   device_comms_.clear();
   device_error_.clear();
   device_since_ = since;
+  agreement_.restart_announcements(since);
 }
 
 void Collectives::abort() noexcept {

@@ -20,8 +20,9 @@ struct Operation {
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
   std::vector<int64_t> counts = {};  ///< scatter, gather: each member's part; kAllToAllV: elements to each member, then from each
-  const std::vector<Arrival>* members;  ///< by rank; as long as start() runs
-  Device device = {};                   ///< of both buffers
+  const std::vector<int>& workers;   ///< the members, by rank
+  const std::vector<Arrival>* members = nullptr;  ///< their arrivals, as long as start() runs; null: they have not met
+  Device device = {};                             ///< of both buffers
   Stream stream = nullptr;
 };
 

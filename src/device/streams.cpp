@@ -74,7 +74,7 @@ std::optional<Streams::Broken> Streams::end_of(Device device, Event event) {
   std::optional<Broken> broken;
   try {
     StreamApi& streams = *device_api(device).streams();
-    for (const auto since = Clock::now(); !streams.is_done(event);) {
+    for (const auto since = Clock::now(); !streams.is_done(event) || (!broken && !owner_.is_settled());) {
       if (auto said = owner_.relax()) broken = std::move(said);
       if (Clock::now() - since < kYield) std::this_thread::yield();
       else std::this_thread::sleep_for(kNap);

@@ -26,6 +26,8 @@ class Streams {
     /// While work is waited for: whether it is broken. The wait goes on until the work has ended: it may be in the caller's
     /// memory. What this throws breaks the wait off.
     std::function<std::optional<Broken>()> relax = [] { return std::nullopt; };
+    /// Whether work that is done counts as done: nothing else has to be looked at, in relax().
+    std::function<bool()> is_settled = [] { return true; };
     std::function<Tensor::Poison()> here = [] { return Tensor::Poison{}; };  ///< the worker and its command
   };
   Streams() = default;

@@ -133,8 +133,9 @@ class Member {
       mine.attached.words = pack(operand_of(src, *plane_.node), operand_of(dst, *plane_.node));
     }
     const std::vector<Arrival>* members = nullptr;
+    const bool alone = row_->starts_alone && !has_parts(op) && op != CollectiveOp::kAllToAllV;
     try {
-      members = &agreement.agree(mine);
+      if (!alone || !agreement.announce(mine.id, mine.signature, workers_)) members = &agreement.agree(mine);
     } catch (...) {
       agreement.ends(false);
       throw;
@@ -148,6 +149,7 @@ class Member {
                             .reduce = reduce,
                             .root = root,
                             .counts = std::move(counts),
+                            .workers = workers_,
                             .members = members,
                             .device = worker::device(),
                             .stream = worker::device() == cpu() ? nullptr : current_stream(worker::device())});

@@ -52,6 +52,34 @@ Reply report(int worker, uint64_t seq, std::optional<Origin> of = {}) {
   return reply;
 }
 
+std::vector<Origin> acknowledged(FailureLedger& ledger) {
+  Command command;
+  ledger.acknowledge(command);
+  return command.acknowledged;
+}
+
+TEST(FailureLedger, the_latest_loss_of_a_device_goes_with_an_acknowledgement) {
+  FailureLedger ledger;
+  const auto with_loss = [](int worker, uint64_t seq, uint64_t since) {
+    Reply of = report(worker, seq);
+    of.loss = {since, of.origin};
+    return of;
+  };
+  ledger.add(with_loss(0, 5, 3));
+  ledger.add(with_loss(1, 6, 4));
+  ledger.add(with_loss(2, 7, 3));
+  Command before, with, after;
+  ledger.acknowledge(before);
+  EXPECT_EQ(before.loss, DeviceLoss());  // nothing has been raised
+  ledger.raise();
+  ledger.acknowledge(with);
+  EXPECT_EQ(with.acknowledged.size(), 3u);
+  EXPECT_EQ(with.loss.since, 4u);
+  EXPECT_EQ(with.loss.origin.worker, 1);
+  ledger.acknowledge(after);
+  EXPECT_EQ(after.loss, DeviceLoss());
+}
+
 TEST(FailureLedger, a_consequence_is_told_by_its_origin_alone) {
   FailureLedger ledger;
   ledger.add(report(1, 5, Origin{0, 5}));
@@ -63,8 +91,8 @@ TEST(FailureLedger, a_consequence_is_told_by_its_origin_alone) {
   const auto failures = ledger.raise();
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures[0].worker, 0);
-  EXPECT_EQ(ledger.acknowledge(), std::vector<Origin>({Origin{0, 5}}));
-  EXPECT_TRUE(ledger.acknowledge().empty());
+  EXPECT_EQ(acknowledged(ledger), std::vector<Origin>({Origin{0, 5}}));
+  EXPECT_TRUE(acknowledged(ledger).empty());
   ledger.add(report(3, 6, Origin{0, 5}));  // late: it was raised
   EXPECT_TRUE(ledger.silent().empty());
   EXPECT_TRUE(ledger.raise().empty());
@@ -78,7 +106,7 @@ TEST(FailureLedger, one_consequence_stands_for_an_origin_that_stays_silent) {
   const auto failures = ledger.raise();
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures[0].worker, 1);
-  EXPECT_EQ(ledger.acknowledge(), std::vector<Origin>({Origin{0, 5}}));
+  EXPECT_EQ(acknowledged(ledger), std::vector<Origin>({Origin{0, 5}}));
   ASSERT_NE(ledger.raised(Origin{0, 5}), nullptr);
   EXPECT_EQ(ledger.raised(Origin{0, 6}), nullptr);
 }

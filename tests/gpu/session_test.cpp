@@ -83,6 +83,25 @@ const bool registered = [] {
     } catch (const std::exception&) {
     }
   });
+  // allreduce, but for one worker, which does something else
+  register_global_func("gpu.but_one", [](const Tensor& t, int64_t who, std::string how) {
+    const Comm world = worker::world();
+    if (worker::id() != who) return world.allreduce(t, t);
+    if (how == "throws") throw std::runtime_error("on purpose");
+    if (how == "other op") world.allreduce(t, t, ReduceOp::kMax);
+    if (how == "other collective") world.broadcast(t, t, 0);
+    if (how == "catches") {
+      try {
+        world.allreduce(Tensor::empty({4}, kFloat32, {worker::device().type, 7}), Tensor());
+      } catch (const UsageError&) {
+      }
+      world.allreduce(t, t);
+    }
+  });
+  register_global_func("gpu.series", [](const Tensor& t, int64_t n, int64_t who, int64_t differs_at) {
+    for (int64_t i = 0; i < n; ++i)
+      worker::world().allreduce(t, t, worker::id() == who && i == differs_at ? ReduceOp::kMin : ReduceOp::kMax);
+  });
   register_global_func("gpu.elsewhere", [] {
     worker::world().allreduce(Tensor::empty({4}, kFloat32, {worker::device().type, 7}), Tensor());
   });
@@ -311,6 +330,50 @@ TEST_F(Gpus, groups_go_on_after_a_loss_in_one_of_them) {
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("failed with remote process exited"), std::string::npos);
     s.allreduce(x, sum, "sum", true);
     expect_all(s, sum, static_cast<float>(workers() / 2), 10);
+  }
+}
+
+/// The members do not wait for each other: the others have started when one does not come.
+TEST_F(Gpus, a_member_that_does_something_else_is_found) {
+  if (workers() < 2) return;
+  Session s = make();
+  const std::pair<const char*, const char*> cases[] = {{"throws", "on purpose"},
+                                                       {"leaves", "left the command without joining"},
+                                                       {"other op", "operands differ"},
+                                                       {"other collective", "operands differ"},
+                                                       {"catches", "left"}};
+  for (const auto& [how, expected] : cases)
+    for (const int who : {0, workers() - 1}) {
+      const DRef x = s.call(s.get_global_func("gpu.ones"), {10}), y = s.call(s.get_global_func("gpu.ones"), {10});
+      s.call(s.get_global_func("gpu.but_one"), {x, who, how});
+      s.allreduce(y, y);  // after it
+      const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+      EXPECT_NE(why.find(expected), std::string::npos) << how << ' ' << who << ": " << why;
+      EXPECT_NE(why.find("worker " + std::to_string(who)), std::string::npos) << how << ' ' << who << ": " << why;
+      EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "") << how;
+      for (int w = 0; w < workers(); ++w) {
+        EXPECT_NE(message_of<RemoteError>([&] { y.debug_get_from_remote(w); }), "") << how << ", worker " << w;
+        if (w != who) {
+          EXPECT_NE(message_of<RemoteError>([&] { x.debug_get_from_remote(w); }), "") << how << ", worker " << w;
+        }
+      }
+      const DRef z = s.call(s.get_global_func("gpu.ones"), {10});
+      s.allreduce(z, z);
+      expect_all(s, z, static_cast<float>(workers()), 10);
+    }
+}
+
+TEST_F(Gpus, a_difference_among_many_is_found) {
+  if (workers() < 2) return;
+  Session s = make();
+  for (const auto& [n, differs_at] :
+       std::initializer_list<std::pair<int, int>>{{50, -1}, {50, 20}, {300, -1}, {300, 7}, {300, 299}}) {
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+    s.call(s.get_global_func("gpu.series"), {x, n, workers() - 1, differs_at});
+    const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+    if (differs_at < 0) EXPECT_EQ(why, "");
+    else if (n - differs_at > 60) EXPECT_NE(why, "");  // the words for it are overwritten
+    else EXPECT_NE(why.find("operands differ"), std::string::npos) << n << ' ' << differs_at << ": " << why;
   }
 }
 

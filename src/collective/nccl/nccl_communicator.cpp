@@ -82,7 +82,7 @@ class NcclCommunicator final : public Communicator {
   }
   /// Of a pair's member, in this communicator.
   int rank_of(const Operation& o, size_t member) const {
-    return static_cast<int>(std::ranges::find(members_, o.members->at(member).worker) - members_.begin());
+    return static_cast<int>(std::ranges::find(members_, o.workers.at(member)) - members_.begin());
   }
   void copy_own(char* to, const char* from, int64_t bytes, nccl::Stream stream) {
     if (bytes > 0 && to != from) device_api(device_).copy(to, from, static_cast<size_t>(bytes), device_, device_, stream);

@@ -23,20 +23,34 @@ void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
   });
 }
 
-/// While its work is under way. An error of a communicator is seen by some of its members only: they tell the others.
+/// While its work is under way. An error of a communicator, or a member that does not come, is seen by some of the members only:
+/// they tell the others.
 std::optional<Streams::Broken> Worker::look_at_device() {
   segment_.check_not_abandoned();
+  if (collectives_.device_is_lost()) return std::nullopt;
   const uint64_t since = collectives_.device_since();
-  if (const std::string why = collectives_.poll_error(); !why.empty()) {
-    agreement_.tell_device_loss(since);
-    return Streams::Broken{std::make_exception_ptr(SystemError(why)), {id_, command_.seq}};
+  const Origin here{id_, command_.seq};
+  const auto broken = [](std::exception_ptr error, Origin origin) {
+    return Streams::Broken{std::move(error), {origin.worker, origin.seq}};
+  };
+  if (const auto loss = device_loss()) {
+    const std::string why = why_lost(loss->origin);
+    collectives_.lose_device(why);
+    return broken(std::make_exception_ptr(ConsequenceError(loss->origin, why)), loss->origin);
   }
-  const auto loss = device_loss();
-  if (!loss) return std::nullopt;
-  const auto [worker, seq] = loss->origin;
-  const std::string why = why_lost(loss->origin);
-  if (!collectives_.lose_device(why)) return std::nullopt;
-  return Streams::Broken{std::make_exception_ptr(ConsequenceError(loss->origin, why)), {worker, seq}};
+  if (const std::string why = collectives_.poll_error(); !why.empty()) {
+    agreement_.tell_device_loss({since, here});
+    return broken(std::make_exception_ptr(SystemError(why)), here);
+  }
+  if (const auto why = agreement_.announcements().look()) {
+    const Origin origin = why->origin.value_or(here);
+    collectives_.lose_device(why->message);
+    agreement_.tell_device_loss({since, origin});
+    return broken(why->origin ? std::make_exception_ptr(ConsequenceError(origin, why->message))
+                              : std::make_exception_ptr(UsageError(why->message)),
+                  origin);
+  }
+  return std::nullopt;
 }
 
 std::optional<DeviceLoss> Worker::device_loss() {
@@ -50,21 +64,24 @@ void Worker::check_device() {
   if (const auto loss = device_loss()) throw ConsequenceError(loss->origin, why_lost(loss->origin));
 }
 
-/// The loss of a device has been raised: all workers drop their device communicators at this command, also those that have not
-/// heard of the loss, and the next collectives make new ones.
+/// A failure was raised. The members may have started different collectives since: all drop their device communicators at this
+/// command, and the next collectives make new ones.
 void Worker::renew_device() {
   const DeviceLoss& loss = command_.loss;
-  const uint64_t since = collectives_.device_since();
-  if (since == 0 || loss.since < since) return;
-  if (collectives_.lose_device(why_lost(loss.origin))) streams_.lose({loss.origin.worker, loss.origin.seq});
+  if (collectives_.device_since() == 0 || loss.since < collectives_.device_since()) return;
+  std::exception_ptr news;
   try {
-    streams_.finish();  // what the abort has ended
+    streams_.finish();  // what all have started ends well; other work is lost
   } catch (const DeviceLost&) {
     throw;
+  } catch (const ConsequenceError&) {
   } catch (const std::exception&) {
     segment_.check_not_abandoned();
+    news = std::current_exception();
   }
+  collectives_.lose_device(why_lost(loss.origin));
   collectives_.renew(command_.seq);
+  if (news) std::rethrow_exception(news);
 }
 
 /// Until what was started is complete. A hang report tells it from a function that computes.

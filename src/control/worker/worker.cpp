@@ -53,6 +53,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
       inbox_(segment, id),
       outbox_(segment, id),
       streams_({.relax = [this] { return look_at_device(); },
+                .is_settled = [this] { return collectives_.device_is_lost() || agreement_.announcements().are_settled(); },
                 .here =
                     [this] {
                       return Tensor::Poison{id_, command_.seq};
@@ -305,7 +306,7 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
                .seq = command_.seq,
                .origin = origin.value_or(here),
                .site = command_.site};
-  if (collectives_.device_is_lost()) report.loss = {collectives_.device_since(), report.origin};
+  if (collectives_.device_since() > 0) report.loss = {collectives_.device_since(), report.origin};
   report.failure = {.host = host_name(),
                     .pid = getpid(),
                     .kind = kind,

@@ -1,0 +1,177 @@
+// What members say of collectives that they start without waiting for each other.
+#include "agreement/announcements.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agreement/failures.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::detail;
+
+struct Node {
+  explicit Node(int num_workers)
+      : workers(static_cast<size_t>(num_workers)), memory(Board::size_bytes(num_workers, workers.size()) / 64) {
+    std::iota(workers.begin(), workers.end(), 0);
+    board.emplace(reinterpret_cast<std::byte*>(memory.data()), num_workers, workers);
+    for (int w = 0; w < num_workers; ++w) members.emplace_back(*board, w);
+  }
+  void start(int worker, uint64_t seq, int64_t count = 10, CommKey comm = world_key(),
+             CollectiveOp op = CollectiveOp::kAllreduce) {
+    members[static_cast<size_t>(worker)].add({comm, seq, 0}, {.op = op, .dtype = kFloat32, .count = count}, workers);
+  }
+  /// What a member finds; "" where all is well, "waits" where somebody has yet to come.
+  std::string look(int worker) {
+    Announcements& member = members[static_cast<size_t>(worker)];
+    if (const auto why = member.look()) return why->message;
+    return member.are_settled() ? "" : "waits";
+  }
+  void finish(int worker, uint64_t seq) { board->member(worker).finished_seq.store(seq); }
+
+  struct alignas(64) Line {
+    std::byte bytes[64]{};
+  };
+  std::vector<int32_t> workers;
+  std::vector<Line> memory;
+  std::optional<Board> board;
+  std::deque<Announcements> members;
+};
+
+TEST(Announcements, settle_when_all_have_come) {
+  Node node(3);
+  EXPECT_EQ(node.look(0), "");
+  node.start(0, 1);
+  EXPECT_EQ(node.look(0), "waits");
+  node.start(1, 1);
+  EXPECT_EQ(node.look(0), "waits");
+  node.start(2, 1);
+  for (int w = 0; w < 3; ++w) EXPECT_EQ(node.look(w), "") << w;
+}
+
+TEST(Announcements, that_differ_are_named) {
+  Node node(3);
+  node.start(0, 1);
+  node.start(1, 1);
+  node.start(2, 1, 11);
+  for (int w = 0; w < 3; ++w) {
+    const std::string why = node.look(w);
+    EXPECT_NE(why.find("operands differ: workers 0-1: allreduce sum of 10 float32; worker 2: allreduce sum of 11 float32"),
+              std::string::npos)
+        << why;
+  }
+}
+
+TEST(Announcements, a_difference_is_found_when_equal_ones_have_followed) {
+  Node node(2);
+  for (uint64_t seq = 1; seq <= 20; ++seq) node.start(0, seq);
+  for (uint64_t seq = 1; seq <= 20; ++seq) node.start(1, seq, seq == 5 ? 11 : 10);
+  for (int w = 0; w < 2; ++w)
+    EXPECT_NE(node.look(w).find("worker 1: allreduce sum of 11 float32"), std::string::npos) << node.look(w);
+}
+
+TEST(Announcements, a_member_that_has_left_the_command_is_named) {
+  Node node(2);
+  node.start(0, 4);
+  node.finish(1, 3);
+  EXPECT_EQ(node.look(0), "waits");
+  node.finish(1, 4);
+  EXPECT_NE(node.look(0).find("allreduce: worker 1 left the command without joining"), std::string::npos) << node.look(0);
+}
+
+TEST(Announcements, a_failure_is_named_as_the_cause) {
+  Node node(2);
+  node.start(0, 4);
+  Failures failures(node.board->failures(1));
+  failures.add({1, 4});
+  failures.publish(4);
+  node.finish(1, 4);
+  const auto why = node.members[0].look();
+  ASSERT_TRUE(why && why->origin);
+  EXPECT_EQ(*why->origin, (Origin{1, 4}));
+}
+
+TEST(Announcements, a_member_that_went_on_without_one_is_named) {
+  Node node(2);
+  node.start(0, 4);
+  node.start(0, 5);
+  node.start(1, 5);
+  for (int w = 0; w < 2; ++w)
+    EXPECT_NE(node.look(w).find("worker 1 left the command without joining"), std::string::npos) << node.look(w);
+}
+
+TEST(Announcements, one_of_two_is_last_and_finds_what_differs) {
+  for (const bool last_is_ahead : {false, true}) {
+    Node node(2);
+    for (uint64_t seq = 1; seq <= 200; ++seq) node.start(0, seq);
+    for (uint64_t seq = 1; seq <= 5; ++seq) node.start(1, seq, seq == 3 ? 11 : 10);
+    EXPECT_EQ(node.look(1), "");  // overwritten
+    EXPECT_EQ(node.look(0), "waits");
+    for (uint64_t seq = 6; seq <= 200; ++seq) node.start(1, seq);
+    EXPECT_NE(node.look(last_is_ahead), "");
+    EXPECT_NE(node.look(!last_is_ahead), "");
+  }
+}
+
+TEST(Announcements, of_several_communicators_are_held_apart) {
+  Node node(2);
+  node.start(0, 1, 10, group_key(0));
+  node.start(0, 1);
+  node.start(1, 1);
+  node.start(1, 1, 10, group_key(0));
+  for (int w = 0; w < 2; ++w) EXPECT_EQ(node.look(w), "") << w;
+  node.start(0, 2, 10, group_key(0));
+  node.start(1, 2, 10, group_key(0), CollectiveOp::kBroadcast);
+  EXPECT_NE(node.look(0).find("operands differ"), std::string::npos) << node.look(0);
+}
+
+TEST(Announcements, from_before_a_new_beginning_count_no_more) {
+  Node node(2);
+  node.start(0, 1);
+  node.start(0, 2);
+  node.members[0].restart(3);
+  EXPECT_EQ(node.look(0), "");
+  node.start(0, 3);
+  EXPECT_EQ(node.look(0), "waits");
+  node.start(1, 1);
+  node.start(1, 2, 11);
+  EXPECT_EQ(node.look(0), "waits");
+  node.members[1].restart(3);
+  node.start(1, 3);
+  for (int w = 0; w < 2; ++w) EXPECT_EQ(node.look(w), "") << w;
+}
+
+TEST(Announcements, of_one_member_need_nobody) {
+  Node node(1);
+  node.start(0, 1);
+  EXPECT_EQ(node.look(0), "");
+}
+
+TEST(Announcements, are_read_while_they_are_written) {
+  constexpr uint64_t kMany = 20000;
+  Node node(3);
+  std::vector<std::thread> threads;
+  std::vector<std::string> found(3);
+  for (int w = 0; w < 3; ++w)
+    threads.emplace_back([&, w] {
+      for (uint64_t seq = 1; seq <= kMany && found[static_cast<size_t>(w)].empty(); ++seq) {
+        node.start(w, seq, static_cast<int64_t>(seq));
+        if (seq % 7 == 0)
+          if (const std::string why = node.look(w); why != "waits") found[static_cast<size_t>(w)] = why;
+        node.finish(w, seq);
+      }
+      for (std::string why = "waits"; why == "waits"; found[static_cast<size_t>(w)] += why == "waits" ? "" : why)
+        why = node.look(w);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& why : found) EXPECT_EQ(why, "");
+}
+
+}  // namespace
