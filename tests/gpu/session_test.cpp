@@ -363,6 +363,23 @@ TEST_F(Gpus, a_member_that_does_something_else_is_found) {
     }
 }
 
+TEST_F(Gpus, others_need_not_have_looked_when_a_failure_is_raised) {
+  if (workers() < 2) return;
+  Session s = make();
+  for (const int who : {0, workers() - 1}) {
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10}), y = s.call(s.get_global_func("gpu.ones"), {10});
+    s.sync_all();
+    s.call(s.get_global_func("gpu.but_one"), {x, who, "throws"});
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_worker(who, 20s); }).find("on purpose"), std::string::npos);
+    s.allreduce(y, y);  // must not meet what the others have started
+    expect_all(s, y, static_cast<float>(workers()), 10);
+    for (int w = 0; w < workers(); ++w) {
+      if (w == who) continue;
+      EXPECT_NE(message_of<RemoteError>([&] { x.debug_get_from_remote(w); }).find("on purpose"), std::string::npos) << w;
+    }
+  }
+}
+
 TEST_F(Gpus, a_difference_among_many_is_found) {
   if (workers() < 2) return;
   Session s = make();

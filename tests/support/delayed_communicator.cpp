@@ -179,9 +179,12 @@ class DelayedCommunicator final : public tutti::detail::Communicator {
 }  // namespace
 
 void add_communicator() {
-  add_ccl({"delayed", kType, [](const Making& making) -> std::unique_ptr<tutti::detail::Communicator> {
+  add_ccl({.name = "delayed",
+           .device_type = kType,
+           .make = [](const Making& making) -> std::unique_ptr<tutti::detail::Communicator> {
              return std::make_unique<DelayedCommunicator>(making);
-           }});
+           },
+           .starts_alone = true});
 }
 
 std::vector<const void*> freed_by(int worker) {

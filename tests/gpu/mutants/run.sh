@@ -31,12 +31,13 @@ red() {
   run "contract of an old NCCL" env STANDIN_NCCL_VERSION=21900 TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 \
     build/tests/collective/contract_test --gtest_filter=*gpus && return
   run "session of RCCL" env TUTTI_TEST_CCL=rccl TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=2 "$gpu/gpu_session_test" && return
+  run announcements build/tests/agreement/announcements_test && return
   run "choice of a GPU" build/tests/control/members_test && return
   run "by way of the host" env TUTTI_TEST_GPUS=8 TUTTI_TEST_CCL=mpi TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=2 \
     build/tests/collective/communicator_test && return
   run communicator env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 build/tests/collective/communicator_test
 }
-ninja -C build gpu_tests tests/control/members_test >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
+ninja -C build gpu_tests tests/control/members_test tests/agreement/announcements_test >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
 found=
 if red; then
   echo "without any fault '$found' is red:"; tail -n 20 "$work/$found.log"; exit 1
@@ -44,7 +45,7 @@ fi
 number=0
 for name in "${names[@]}"; do
   patch -p1 --no-backup-if-mismatch <"$here/$name.patch" >patch.log || { cat patch.log; echo "$name: does not apply any more"; exit 1; }
-  if ! ninja -C build gpu_tests tests/control/members_test >build.log 2>&1; then
+  if ! ninja -C build gpu_tests tests/control/members_test tests/agreement/announcements_test >build.log 2>&1; then
     tail -n 20 build.log; echo "$name: does not compile"; exit 1
   elif red; then
     number=$((number + 1)); echo "$name: found by $found"
