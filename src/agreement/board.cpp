@@ -26,7 +26,8 @@ Board::Offsets Board::offsets(int num_workers, size_t n) {
   const auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };
   o.members = take(n * sizeof(BoardMember));
   o.lines = take(n * kLines * sizeof(ArrivalLine));
-  o.announcements = take(n * kAnnouncements * sizeof(ArrivalLine));
+  o.latest = take(n * kSequences * sizeof(ArrivalLine));
+  o.past = take(n * kPast * sizeof(ArrivalLine));
   o.attached = take(n * kLines * kAttachedBytes);
   o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
   o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
@@ -48,19 +49,11 @@ Board::Board(std::byte* memory, int num_workers, std::vector<int32_t> workers)
 std::byte* Board::attached_bytes(int worker, int line) {
   return memory_ + offsets_.attached + (index_of(worker) * kLines + static_cast<size_t>(line)) * kAttachedBytes;
 }
-/// Lines of arrivals serve for it: two words of theirs count here something else.
-void Board::announce(int worker, uint64_t number, const Announcement& a) {
-  auto* lines = reinterpret_cast<ArrivalLine*>(memory_ + offsets_.announcements) + index_of(worker) * kAnnouncements;
-  lines[number % kAnnouncements].write(number, a.key, uint64_t{a.since} << 32 | a.number, a.chain, false,
-                                       std::memory_order_release);
-  member(worker).announced.store(number, std::memory_order_release);
+ArrivalLine& Board::latest_of(int worker, size_t sequence) {
+  return reinterpret_cast<ArrivalLine*>(memory_ + offsets_.latest)[index_of(worker) * kSequences + sequence % kSequences];
 }
-std::optional<Announcement> Board::announcement(int worker, uint64_t number) {
-  const auto* lines = reinterpret_cast<ArrivalLine*>(memory_ + offsets_.announcements) + index_of(worker) * kAnnouncements;
-  const ArrivalLine& line = lines[number % kAnnouncements];
-  ArrivalLine::Seen seen{};
-  if (line.version() != 2 * number || !line.read(seen) || line.version() != 2 * number) return std::nullopt;
-  return Announcement{seen.key, static_cast<uint32_t>(seen.step >> 32), static_cast<uint32_t>(seen.step), seen.taken};
+ArrivalLine& Board::past(int worker, uint64_t number) {
+  return reinterpret_cast<ArrivalLine*>(memory_ + offsets_.past)[index_of(worker) * kPast + number % kPast];
 }
 SharedRecord Board::arrival(int worker) {
   return {memory_ + offsets_.arrivals + index_of(worker) * align(SharedRecord::footprint(offsets_.arrival_bytes)),

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "agreement/announcement.h"
 #include "agreement/arrival_line.h"
 #include "agreement/origin.h"
 #include "core/doorbell.h"
@@ -57,10 +56,10 @@ class Board {
   ArrivalLine& line(int worker, int number) {
     return reinterpret_cast<ArrivalLine*>(memory_ + offsets_.lines)[index_of(worker) * kLines + static_cast<size_t>(number)];
   }
-  static constexpr uint64_t kAnnouncements = 64;  ///< of each worker, the latest
-  void announce(int worker, uint64_t number, const Announcement& announcement);
-  std::optional<Announcement> announcement(int worker, uint64_t number);  ///< none: it is overwritten
-  std::byte* attached_bytes(int worker, int line);  ///< kAttachedBytes that travel with the arrival in that line
+  static constexpr size_t kSequences = 256, kPast = 64;
+  ArrivalLine& latest_of(int worker, size_t sequence);  ///< what it has announced last of one of its communicators
+  ArrivalLine& past(int worker, uint64_t number);       ///< of all that it has announced, the last kPast
+  std::byte* attached_bytes(int worker, int line);      ///< kAttachedBytes that travel with the arrival in that line
   SharedRecord arrival(
       int worker);  ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
@@ -82,7 +81,7 @@ class Board {
 
  private:
   struct Offsets {
-    size_t members, lines, announcements, attached, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
+    size_t members, lines, latest, past, attached, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
   };
   static Offsets offsets(int num_workers, size_t workers_here);
 

@@ -31,6 +31,11 @@ CollectiveId WorkerAgreement::next_id(CommKey key) {
   return {key, seq_, indices_[key]++};
 }
 
+bool WorkerAgreement::has_taken(const CollectiveId& id) const {
+  const auto next = indices_.find(id.comm);
+  return id.seq != seq_ || (next != indices_.end() && id.index < next->second);
+}
+
 const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   plane_.begins(mine.id, mine.signature);
   own_.check_may_join();

@@ -22,7 +22,7 @@ class WorkerAgreement final : public Agreement {
         plane_(plane),
         own_(board, worker, policy, plane),
         node_(board, policy, plane, own_),
-        announcements_(board, worker) {}
+        announcements_(board, worker, [this](const CollectiveId& id) { return has_taken(id); }) {}
   WorkerAgreement(const WorkerAgreement&) = delete;
   WorkerAgreement& operator=(const WorkerAgreement&) = delete;
   void begin_command(uint64_t seq);
@@ -41,6 +41,8 @@ class WorkerAgreement final : public Agreement {
   Origin here() const override { return {own_.worker(), seq_}; }
 
  private:
+  bool has_taken(const CollectiveId& id) const;
+
   Board& board_;
   WaitPolicy policy_;
   ControlPlane& plane_;

@@ -273,7 +273,8 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   current_streams().finish();
   run(world, {.op = CollectiveOp::kBarrier});  // nobody is inside the old ones any more
   host_comms_.clear();
-  device_comms_.clear();
+  std::exchange(device_comms_, {}).clear();  // as they end, they look at those that are left
+  drop_retired();
   device_error_.clear();
   host_ccl_ = !is_host || ccl == "auto" ? "auto" : row.name;
   device_ccl_ = is_host ? nullptr : &row;
@@ -284,6 +285,18 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   if (is_host) return;
   device_comm(world);
   device_comm(group);
+}
+
+void Collectives::drop_retired() noexcept {
+  for (const auto& [key, made] : retired_) made->abort();
+  retired_.clear();
+}
+
+void Collectives::end_session() {
+  drop_retired();
+  host_comms_.clear();
+  std::exchange(device_comms_, {}).clear();
+  user_comms_.clear();
 }
 
 void Collectives::finish_parts() {

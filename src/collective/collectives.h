@@ -65,9 +65,10 @@ class Collectives {
   void abort() noexcept;                                   ///< ends work that is under way
   void finish_parts();  ///< work of the device's sub-communicators: before end_command().  @throws SystemError
   void end_command();   ///< sub-communicators end with it
-  void end_session() { host_comms_.clear(), device_comms_.clear(), user_comms_.clear(); }
+  void end_session();
 
  private:
+  void drop_retired() noexcept;
   template <class Which>
   void drop_parts(Which which);
   std::vector<CommKey> unneeded_parts(const Members& comm) const;
@@ -102,6 +103,7 @@ class Collectives {
   // ordered: freed in the same order everywhere
   std::map<CommKey, HostComm> host_comms_;
   std::map<CommKey, std::unique_ptr<Communicator>> device_comms_;
+  std::map<CommKey, std::unique_ptr<Communicator>> retired_;  // by renew()
   std::map<CommKey, std::shared_ptr<void>> user_comms_;
   std::map<CommKey, std::vector<int>> named_;  // to tell lists apart
   struct Part {

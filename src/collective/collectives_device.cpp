@@ -48,6 +48,7 @@ Communicator& Collectives::device_comm(const Members& comm) {
     run(comm, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
   };
   run(comm, {.op = CollectiveOp::kBarrier});  // all or none
+  if (const auto old = retired_.extract(comm.key)) old.mapped()->abort();
   return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
 }
 
@@ -66,7 +67,10 @@ bool Collectives::lose_device(const std::string& why) {
   return true;
 }
 
+/// Ours are complete, but other members may still be in theirs: those are dropped when all members make the next one.
 void Collectives::renew(uint64_t since) {
+  for (auto& [key, made] : device_comms_)
+    if (made && device_error_.empty()) retired_.insert_or_assign(key, std::move(made));
   device_comms_.clear();
   device_error_.clear();
   device_since_ = since;
@@ -74,8 +78,9 @@ void Collectives::renew(uint64_t since) {
 }
 
 void Collectives::abort() noexcept {
-  for (const auto& [key, made] : device_comms_)
-    if (made) made->abort();
+  for (const auto* comms : {&device_comms_, &retired_})
+    for (const auto& [key, made] : *comms)
+      if (made) made->abort();
 }
 
 }  // namespace tutti::detail

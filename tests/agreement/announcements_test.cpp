@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <numeric>
 #include <optional>
@@ -22,7 +23,7 @@ struct Node {
       : workers(static_cast<size_t>(num_workers)), memory(Board::size_bytes(num_workers, workers.size()) / 64) {
     std::iota(workers.begin(), workers.end(), 0);
     board.emplace(reinterpret_cast<std::byte*>(memory.data()), num_workers, workers);
-    for (int w = 0; w < num_workers; ++w) members.emplace_back(*board, w);
+    for (int w = 0; w < num_workers; ++w) members.emplace_back(*board, w, [](const CollectiveId&) { return true; });
   }
   void start(int worker, uint64_t seq, int64_t count = 10, CommKey comm = world_key(),
              CollectiveOp op = CollectiveOp::kAllreduce) {
@@ -112,11 +113,11 @@ TEST(Announcements, one_of_two_is_last_and_finds_what_differs) {
     Node node(2);
     for (uint64_t seq = 1; seq <= 200; ++seq) node.start(0, seq);
     for (uint64_t seq = 1; seq <= 5; ++seq) node.start(1, seq, seq == 3 ? 11 : 10);
-    EXPECT_EQ(node.look(1), "");  // overwritten
-    EXPECT_EQ(node.look(0), "waits");
+    EXPECT_EQ(node.look(1), "");  // no more to be seen
+    EXPECT_NE(node.look(0).find("have started different collectives"), std::string::npos) << node.look(0);
     for (uint64_t seq = 6; seq <= 200; ++seq) node.start(1, seq);
-    EXPECT_NE(node.look(last_is_ahead), "");
-    EXPECT_NE(node.look(!last_is_ahead), "");
+    for (const int w : {int{last_is_ahead}, int{!last_is_ahead}})
+      EXPECT_NE(node.look(w).find("workers 0 and 1 have started different collectives"), std::string::npos) << node.look(w);
   }
 }
 
@@ -130,6 +131,50 @@ TEST(Announcements, of_several_communicators_are_held_apart) {
   node.start(0, 2, 10, group_key(0));
   node.start(1, 2, 10, group_key(0), CollectiveOp::kBroadcast);
   EXPECT_NE(node.look(0).find("operands differ"), std::string::npos) << node.look(0);
+}
+
+TEST(Announcements, of_one_communicator_are_kept_beside_many_of_others) {
+  for (const bool joins : {true, false}) {
+    Node node(2);
+    node.start(0, 1, 10, group_key(0));
+    if (joins) node.start(1, 1, 10, group_key(0));
+    for (uint64_t seq = 2; seq <= 300; ++seq) node.start(0, seq), node.start(1, seq);
+    for (int w = 0; w < 2; ++w) node.finish(w, 300);
+    EXPECT_EQ(node.look(0),
+              joins ? "" : "allreduce: worker 1 left the command without joining; every member must call it in the same command");
+    EXPECT_EQ(node.look(1), "");
+  }
+}
+
+TEST(Announcements, of_more_communicators_than_there_is_room_for_accuse_nobody) {
+  Node node(2);
+  constexpr uint64_t kMany = 2 * Board::kSequences;
+  for (int w = 0; w < 2; ++w) {
+    for (uint64_t i = 1; i <= kMany; ++i) node.start(w, i, 10, group_key(static_cast<int>(i)));
+    node.finish(w, kMany);
+  }
+  for (int w = 0; w < 2; ++w) EXPECT_EQ(node.look(w), "") << w;
+  node.start(0, kMany + 1, 10, group_key(1));
+  EXPECT_EQ(node.look(0), "waits");
+  node.start(1, kMany + 1, 11, group_key(1));
+  EXPECT_NE(node.look(0).find("operands differ"), std::string::npos) << node.look(0);
+  for (int w = 0; w < 2; ++w) node.members[static_cast<size_t>(w)].restart(kMany + 2);
+  node.start(0, kMany + 2);
+  node.finish(1, kMany + 2);
+  EXPECT_NE(node.look(0).find("worker 1 left the command without joining"), std::string::npos) << node.look(0);
+}
+
+TEST(Announcements, of_a_member_that_has_begun_anew_before_us_are_still_there) {
+  for (const bool joins : {true, false}) {
+    Node node(2);
+    node.start(0, 1);
+    if (joins) node.start(1, 1);
+    node.finish(1, 2);
+    node.members[1].restart(3);
+    for (uint64_t seq = 3; seq <= 20; ++seq) node.start(1, seq);
+    node.finish(1, 20);
+    EXPECT_EQ(node.look(0).empty(), joins);
+  }
 }
 
 TEST(Announcements, from_before_a_new_beginning_count_no_more) {
@@ -159,16 +204,22 @@ TEST(Announcements, are_read_while_they_are_written) {
   Node node(3);
   std::vector<std::thread> threads;
   std::vector<std::string> found(3);
+  std::atomic<bool> is_over = false;
   for (int w = 0; w < 3; ++w)
     threads.emplace_back([&, w] {
-      for (uint64_t seq = 1; seq <= kMany && found[static_cast<size_t>(w)].empty(); ++seq) {
+      for (uint64_t seq = 1; seq <= kMany && !is_over; ++seq) {
         node.start(w, seq, static_cast<int64_t>(seq));
         if (seq % 7 == 0)
-          if (const std::string why = node.look(w); why != "waits") found[static_cast<size_t>(w)] = why;
+          if (const std::string why = node.look(w); why != "waits" && !why.empty())
+            found[static_cast<size_t>(w)] = why, is_over = true;
         node.finish(w, seq);
       }
-      for (std::string why = "waits"; why == "waits"; found[static_cast<size_t>(w)] += why == "waits" ? "" : why)
-        why = node.look(w);
+      while (!is_over) {
+        const std::string why = node.look(w);
+        if (why.empty()) break;
+        if (why != "waits") found[static_cast<size_t>(w)] = why, is_over = true;
+        std::this_thread::yield();
+      }
     });
   for (std::thread& thread : threads) thread.join();
   for (const std::string& why : found) EXPECT_EQ(why, "");

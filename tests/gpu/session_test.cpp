@@ -98,6 +98,22 @@ const bool registered = [] {
       world.allreduce(t, t);
     }
   });
+  register_global_func("gpu.circle", [](const Tensor& t, int64_t who) {
+    if (worker::id() == who) worker::world().barrier();
+    worker::world().allreduce(t, t);
+    Tensor::empty(t.shape(), t.dtype()).copy_from(t);  // waits
+    if (worker::id() != who) worker::world().barrier();
+  });
+  register_global_func("gpu.circle_of_two", [](int64_t who) {
+    const Tensor t = Tensor::empty({4}, kFloat32, worker::device());
+    if (worker::id() == who) worker::group().barrier();
+    worker::world().allreduce(t, t);
+    Tensor::empty(t.shape(), t.dtype()).copy_from(t);
+    if (worker::id() != who) worker::group().barrier();
+  });
+  register_global_func("gpu.turns", [](const Tensor& t, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) worker::group().allreduce(t, t, ReduceOp::kMax);
+  });
   register_global_func("gpu.series", [](const Tensor& t, int64_t n, int64_t who, int64_t differs_at) {
     for (int64_t i = 0; i < n; ++i)
       worker::world().allreduce(t, t, worker::id() == who && i == differs_at ? ReduceOp::kMin : ReduceOp::kMax);
@@ -307,13 +323,11 @@ TEST_F(Gpus, a_loss_that_a_function_keeps_to_itself_is_told_by_the_next_collecti
   const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
   s.call(s.get_global_func("gpu.lose"), {0, 6});
   s.call(s.get_global_func("gpu.swallowed"), {x});
-  (void)message_of<RemoteError>([&] { s.sync_all(20s); });  // others may have heard of it
+  EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
   const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(y, y);
   const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
-  if (!why.empty()) {
-    EXPECT_NE(why.find("were aborted"), std::string::npos) << why;
-  }
+  EXPECT_NE(why.find("were aborted"), std::string::npos) << why;
   const DRef z = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(z, z);
   expect_all(s, z, static_cast<float>(workers()), 10);
@@ -377,6 +391,33 @@ TEST_F(Gpus, others_need_not_have_looked_when_a_failure_is_raised) {
       if (w == who) continue;
       EXPECT_NE(message_of<RemoteError>([&] { x.debug_get_from_remote(w); }).find("on purpose"), std::string::npos) << w;
     }
+  }
+}
+
+TEST_F(Gpus, a_circle_with_a_collective_of_the_host_is_found) {
+  if (workers() < 2) return;
+  Session s = make();
+  for (const int who : {0, workers() - 1}) {
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+    s.call(s.get_global_func("gpu.circle"), {x, who});
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("operands differ"), std::string::npos);
+    s.call(s.get_global_func("gpu.circle_of_two"), {who});
+    const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+    EXPECT_NE(why.find("deadlock in command"), std::string::npos) << why;
+    const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
+    s.allreduce(y, y);
+    expect_all(s, y, static_cast<float>(workers()), 10);
+  }
+}
+
+TEST_F(Gpus, communicators_by_turns_are_held_apart) {
+  if (workers() % 2 != 0) return;
+  Session s = make(2);
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10}), y = s.call(s.get_global_func("gpu.ones"), {10});
+  for (int i = 0; i < 2; ++i) {
+    s.allreduce(x, x, "max", false);
+    s.call(s.get_global_func("gpu.turns"), {y, 150});
+    EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
   }
 }
 

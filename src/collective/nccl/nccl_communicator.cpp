@@ -45,7 +45,8 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override {
     if (!comm_) return;
     try {
-      if (settle(f().finalize.call(comm_)) == kSuccess) f().destroy.call(std::exchange(comm_, nullptr));
+      const auto end = Clock::now() + std::chrono::seconds(settings().timeout_s);
+      if (settle(f().finalize.call(comm_), end) == kSuccess) f().destroy.call(std::exchange(comm_, nullptr));
     } catch (const std::exception&) {  // a member is lost
     }
     abort();
@@ -66,7 +67,7 @@ class NcclCommunicator final : public Communicator {
   const Functions& f() const { return library_.functions; }
   UniqueId first_id(const Making& making);
   void begin(const Making& making, const UniqueId& id);
-  Status settle(Status status);
+  Status settle(Status status, Clock::time_point end = Clock::time_point::max());
   template <class... P>
   void run(const FoundFunction<P...>& function, std::type_identity_t<P>... arguments);
 
@@ -147,9 +148,9 @@ void NcclCommunicator::begin(const Making& making, const UniqueId& id) {
   }
 }
 
-/// A call of a communicator that does not block may end later.
-Status NcclCommunicator::settle(Status status) {
-  const auto end = Clock::now() + std::chrono::seconds(settings().timeout_s);
+/// A call of a communicator that does not block may end later: when other members have come, which may take as long as it takes.
+/// What tells that one won't come is check_device().
+Status NcclCommunicator::settle(Status status, Clock::time_point end) {
   while (status == kInProgress && Clock::now() < end) {
     std::this_thread::yield();
     plane_.check_device();

@@ -36,9 +36,8 @@ void FailureLedger::add(Reply report) {
 }
 
 void FailureLedger::acknowledge(Command& command) {
-  if (acknowledgements_.empty()) return;
   command.acknowledged = std::exchange(acknowledgements_, {});
-  command.loss = std::exchange(loss_, {});
+  command.loss = command.acknowledged.empty() ? DeviceLoss() : std::exchange(loss_, {});
 }
 
 bool FailureLedger::is_reported(Origin origin) const {

@@ -43,11 +43,11 @@ std::optional<Streams::Broken> Worker::look_at_device() {
     return broken(std::make_exception_ptr(SystemError(why)), here);
   }
   if (const auto why = agreement_.announcements().look()) {
-    const Origin origin = why->origin.value_or(here);
     collectives_.lose_device(why->message);
-    agreement_.tell_device_loss({since, origin});
-    return broken(why->origin ? std::make_exception_ptr(ConsequenceError(origin, why->message))
-                              : std::make_exception_ptr(UsageError(why->message)),
+    agreement_.tell_device_loss({since, why->origin.value_or(here)});
+    const Origin origin = why->origin.value_or(first_loss().origin);  // several may find it: one of them reports it
+    return broken(why->origin || origin != here ? std::make_exception_ptr(ConsequenceError(origin, why->message))
+                                                : std::make_exception_ptr(UsageError(why->message)),
                   origin);
   }
   return std::nullopt;
@@ -58,20 +58,31 @@ std::optional<DeviceLoss> Worker::device_loss() {
   return since > 0 ? segment_.board().device_loss(since) : std::nullopt;
 }
 
-/// A device's back end asks this while it waits for other members.
-void Worker::check_device() {
-  segment_.check_not_abandoned();
-  if (const auto loss = device_loss()) throw ConsequenceError(loss->origin, why_lost(loss->origin));
+/// Once it has been told: the first one's stays.
+DeviceLoss Worker::first_loss() {
+  for (;; yield_cpu()) {
+    if (const auto loss = device_loss()) return *loss;
+    segment_.check_not_abandoned();  // the first one is about to write it
+  }
 }
 
-/// A failure was raised. The members may have started different collectives since: all drop their device communicators at this
-/// command, and the next collectives make new ones.
+/// A device's back end asks this while it waits for other members.
+void Worker::check_device() {
+  const auto broken = look_at_device();
+  if (!broken) return;
+  streams_.lose(broken->origin);
+  std::rethrow_exception(broken->error);
+}
+
+/// A failure was raised. The members may have started different collectives since: all give up their device communicators at this
+/// command, and the next collectives make new ones. What is under way ends well if all have started the same; else all that was
+/// written since the last wait is lost.
 void Worker::renew_device() {
   const DeviceLoss& loss = command_.loss;
   if (collectives_.device_since() == 0 || loss.since < collectives_.device_since()) return;
   std::exception_ptr news;
   try {
-    streams_.finish();  // what all have started ends well; other work is lost
+    streams_.finish();
   } catch (const DeviceLost&) {
     throw;
   } catch (const ConsequenceError&) {
@@ -79,9 +90,10 @@ void Worker::renew_device() {
     segment_.check_not_abandoned();
     news = std::current_exception();
   }
-  collectives_.lose_device(why_lost(loss.origin));
   collectives_.renew(command_.seq);
-  if (news) std::rethrow_exception(news);
+  if (!news) return;
+  drop_token();  // the command won't run
+  std::rethrow_exception(news);
 }
 
 /// Until what was started is complete. A hang report tells it from a function that computes.

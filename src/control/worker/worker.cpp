@@ -158,10 +158,10 @@ bool Worker::execute() {
   try {
     const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
                            command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
-    if (!inbox_.malformed().empty()) throw WireError(inbox_.malformed());
     if (device().type != dl::kCPU)  // of the thread on which worker 0 runs now, say
       if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);
     renew_device();
+    if (!inbox_.malformed().empty()) throw WireError(inbox_.malformed());
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_), collectives_.finish_parts();
@@ -229,8 +229,13 @@ void Worker::skip(Command& command) {
     case Action::kDebugSetRegister: registers_.lose_results(command, id_, origin); break;
     default: break;
   }
-  const int receiver = command.action == Action::kDebugSetRegister ? command.worker : 0;
-  if (exchange_ && command.token && receiver == id_) exchange_->take(command.token);
+  drop_token();
+}
+
+/// Of a value that lies in the controller's process for this worker.
+void Worker::drop_token() {
+  const int receiver = command_.action == Action::kDebugSetRegister ? command_.worker : 0;
+  if (exchange_ && command_.token && receiver == id_) exchange_->take(command_.token);
 }
 
 namespace {

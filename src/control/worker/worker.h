@@ -67,7 +67,9 @@ class Worker {
   std::optional<Streams::Broken> look_at_device();
   std::optional<DeviceLoss> device_loss();
   void check_device();
+  DeviceLoss first_loss();
   void renew_device();
+  void drop_token();
   void skip(Command& command);
   void note_written(const Command& command, const Value& result);
   Tensor on_device(const Tensor& host) const;
