@@ -27,7 +27,7 @@ class alignas(64) ArrivalLine {
   static Key key_of(const CollectiveId& id, const Signature& signature);
 
   /// @param number  of the arrival among this worker's, from 1
-  /// @param order  of the last store; who sleeps on a bell may miss a weaker one
+  /// @param order  of the last store: seq_cst where a reader may sleep on a bell
   void write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record,
              std::memory_order order = std::memory_order_seq_cst);
   uint64_t version() const {

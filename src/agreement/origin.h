@@ -25,7 +25,7 @@ inline Origin decode_origin(Reader& in) {
   return origin;
 }
 
-/// Work on devices can't go on: the communicators that are made since command `since` are aborted.
+/// The device communicators made since command `since` can't be used any more.
 struct DeviceLoss {
   uint64_t since = 0;  ///< 0: there is no loss
   Origin origin;       ///< the worker that has seen it, and its command

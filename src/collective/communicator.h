@@ -11,7 +11,7 @@
 
 namespace tutti::detail {
 
-/// What the members of a collective have agreed on, as one of them sees it: operands are checked and fit together. src and dst
+/// What the members of a collective have agreed on, or this one has announced, as one of them sees it: operands are checked and fit together. src and dst
 /// are disjoint; of allreduce and broadcast they may be the same, of allgather src may be its part of dst.
 struct Operation {
   CollectiveOp op;

@@ -10,6 +10,7 @@ import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["operation"] == sys.argv[2] and report["device"] == "cuda" and report["ccl"] == "nccl", report
 ways = [row[way] for row in report["rows"] for way in ("out_of_place", "in_place") if way in row]
+assert all(row["out_of_place"]["start_us"] > 0 and row["out_of_place"]["nccl_start_us"] > 0 for row in report["rows"]), report
 assert len(ways) >= 2 and all(way["wrong"] == 0 and way["us"] > 0 and way["nccl_us"] > 0 for way in ways), report
 PY
 done

@@ -58,7 +58,7 @@ struct Reply {
   uint32_t site = 0;          ///< kError, kConsequence
   Value value;                ///< kValue
   std::vector<Offer> offers;  ///< kValue: its large tensors; kPlaces: where debug_set_register's are to be written
-  DeviceLoss loss;            ///< kError, kConsequence: of the worker's device, if it has heard of one
+  DeviceLoss loss;            ///< kError, kConsequence: of a worker with a device
   WorkerFailure failure;      ///< kError, kConsequence (its own words, should the origin stay silent)
 };
 std::vector<std::byte> encode(const Reply& reply);
