@@ -63,7 +63,8 @@ std::string Collectives::poll_error() {
 bool Collectives::lose_device(const std::string& why) {
   if (!device_error_.empty()) return false;
   device_error_ = why;
-  abort();
+  for (const auto& [key, made] : device_comms_)
+    if (made) made->abort();
   return true;
 }
 
