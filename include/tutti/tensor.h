@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tutti/device.h"
@@ -47,8 +46,8 @@ class TUTTI_API Tensor {
   }
   /// All elements `value`.
   template <class T>
-  static Tensor full(Shape shape, T value) {
-    Tensor t = empty(std::move(shape), dtype_of<T>());
+  static Tensor full(const Shape& shape, T value) {
+    Tensor t = empty(shape, dtype_of<T>());
     for (T& x : t.values<T>()) x = value;
     return t;
   }

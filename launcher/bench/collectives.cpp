@@ -175,8 +175,9 @@ Tensor measure(const Task& task, int64_t iterations, int64_t warm_ups, bool chec
   const int64_t bytes = task.count * task.dtype.size_bytes();
   const int64_t batch = skew_us > 0 ? 1 : std::clamp<int64_t>(kBatchBytes / std::max<int64_t>(bytes, 1), 1, kMostInBatch);
   std::mt19937 random(static_cast<unsigned>(worker::id()) + 1);
-  Tensor out = Tensor::full<double>({kWays * iterations * kTimes + 2}, 0);
+  const Tensor out = Tensor::empty({kWays * iterations * kTimes + 2}, kFloat64);
   const auto figures = out.values<double>();
+  std::ranges::fill(figures, 0.0);
   for (int way = 0; way < kWays; ++way) {
     const bool is_raw = way == kRaw || way == kRawInPlace, in_place = way >= kOursInPlace;
     if (in_place && !member.has_in_place()) continue;

@@ -196,6 +196,7 @@ Disagreement Announcements::difference(const Sequence& sequence, int other, cons
     if (one && one->id() == a.id()) arrivals.push_back({.worker = member, .id = one->id(), .signature = one->signature()});
   }
   std::vector<const Arrival*> by_rank;
+  by_rank.reserve(arrivals.size());
   for (const Arrival& arrival : arrivals) by_rank.push_back(&arrival);
   std::string mismatch = find_mismatch(by_rank);
   if (mismatch.empty()) mismatch = not_recorded(worker_, other);

@@ -11,8 +11,9 @@
 
 namespace tutti::detail {
 
-/// What the members of a collective have agreed on, or this one has announced, as one of them sees it: operands are checked and fit together. src and dst
-/// are disjoint; of allreduce and broadcast they may be the same, of allgather src may be its part of dst.
+/// What the members of a collective have agreed on, or this one has announced, as one of them sees it: operands are checked and
+/// fit together. src and dst are disjoint; of allreduce and broadcast they may be the same, of allgather src may be its part of
+/// dst.
 struct Operation {
   CollectiveOp op;
   int rank;         ///< of this member
