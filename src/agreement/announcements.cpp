@@ -45,6 +45,7 @@ void Announcements::restart(uint64_t since) {
   sequences_.clear();
   open_.clear();
   latest_ = nullptr;
+  lines_ = {};
 }
 
 void Announcements::add(const CollectiveId& id, const Signature& signature, const std::vector<int>& members) {
@@ -52,7 +53,7 @@ void Announcements::add(const CollectiveId& id, const Signature& signature, cons
   if (!latest_ || latest_->comm() != id.comm) {
     auto known = sequences_.find(id.comm);
     if (known == sequences_.end()) {
-      Sequence made{.members = members, .places = std::vector<size_t>(members.size()), .place = places_++};
+      Sequence made{.members = members, .places = std::vector<size_t>(members.size())};
       made.past.resize(Board::kPast);
       made.chains.resize(kChains);
       made.latest = {.since = static_cast<uint32_t>(since_), .chain = since_};
@@ -70,12 +71,14 @@ void Announcements::add(const CollectiveId& id, const Signature& signature, cons
   sequence.chains[a.number % sequence.chains.size()] = a.chain;
   ++announced_;
   a.write(board_.past(worker_, announced_), announced_);
+  if (lines_[sequence.place % Board::kSequences] != &sequence)  // new, or its line was needed for another one
+    sequence.place = places_++, lines_[sequence.place % Board::kSequences] = &sequence;
   a.write(board_.latest_of(worker_, sequence.place), announced_);
   if (!std::exchange(sequence.is_open, true)) open_.push_back(&sequence);
 }
 
-/// kNone: it has announced nothing of that communicator. kUnknown: it may have, and so much else that its line was needed: places
-/// are taken in turn, so the oldest go first.
+/// kNone: it has announced nothing of that communicator. kBusy: it is writing. kDropped: it may have announced something, and so
+/// much else that the line was needed: places are taken in turn, so the oldest go first.
 Announcements::Reading Announcements::read_latest(Sequence& sequence, size_t rank, Announcement& theirs) const {
   const auto since = static_cast<uint32_t>(since_);
   size_t& known = sequence.places[rank];
@@ -85,14 +88,14 @@ Announcements::Reading Announcements::read_latest(Sequence& sequence, size_t ran
     const ArrivalLine& line = board_.latest_of(sequence.members[rank], place);
     std::optional<Announcement> seen;
     for (int tries = 0; line.version() != 0 && !(seen = Announcement::read(line));)
-      if (++tries > 1000) return Reading::kUnknown;  // its writer has lost the CPU, or its life
+      if (++tries > 1000) return Reading::kBusy;  // its writer has lost the CPU, or its life
     has_older |= !seen || static_cast<int32_t>(seen->since - since) < 0;
     if (!seen || seen->since != since || seen->key.comm != sequence.comm()) continue;
     known = place;
     theirs = *seen;
     return Reading::kFound;
   }
-  return has_older ? Reading::kNone : Reading::kUnknown;
+  return has_older ? Reading::kNone : Reading::kDropped;
 }
 
 std::optional<Disagreement> Announcements::look() {
@@ -125,7 +128,8 @@ std::optional<Disagreement> Announcements::look_at(Sequence& sequence, bool& all
     if (const auto ours = sequence.chain_at(theirs.number); ours && *ours != theirs.chain)
       return difference(sequence, member, theirs);
     if (theirs.number == latest.number) continue;
-    const Announcement* missed = reading == Reading::kUnknown ? nullptr : sequence.at(theirs.number + 1);
+    const Announcement* missed =
+        reading == Reading::kFound || reading == Reading::kNone ? sequence.at(theirs.number + 1) : nullptr;
     if (!missed) missed = &latest;
     BoardView view(board_);
     const bool has_left = view.finished(member, missed->key.seq);
@@ -135,13 +139,14 @@ std::optional<Disagreement> Announcements::look_at(Sequence& sequence, bool& all
       reading = read_latest(sequence, rank, theirs);
       if (theirs.number != number) return look_at(sequence, all_there);
     }
-    if (why) return why;
-    if (has_left) {
-      const auto origin = view.failure_at(member, missed->key.seq);
-      if (origin || reading != Reading::kUnknown) return departure(missed->signature().op, member, origin);
+    if (reading == Reading::kBusy) {
+      all_there = false;
       continue;
     }
-    all_there = false;
+    if (why && reading != Reading::kDropped) return why;
+    const auto origin = has_left ? view.failure_at(member, missed->key.seq) : std::nullopt;
+    if (origin || (has_left && reading != Reading::kDropped)) return departure(missed->signature().op, member, origin);
+    if (reading != Reading::kDropped) all_there = false;  // what can't be read accuses nobody, and is not waited for
   }
   return std::nullopt;
 }
@@ -151,6 +156,8 @@ std::optional<Disagreement> Announcements::look_at(Sequence& sequence, bool& all
 std::optional<Disagreement> Announcements::circle(const Announcement& missed, int other) const {
   const auto theirs = BoardView(board_).arrival(other);
   if (!theirs || theirs->id.seq != missed.key.seq) return std::nullopt;
+  for (const auto& [id, origin] : theirs->left)
+    if (id == missed.id()) return consequence(missed.signature().op, other, origin);
   if (std::ranges::any_of(theirs->left, [&](const auto& entry) { return entry.first == theirs->id; })) return std::nullopt;
   if (const auto known = sequences_.find(theirs->id.comm); known != sequences_.end())
     for (const Announcement& ours : known->second.past)
@@ -180,12 +187,16 @@ std::optional<Announcement> Announcements::find_past(int worker, const Announcem
 Disagreement Announcements::difference(const Sequence& sequence, int other, const Announcement& theirs) const {
   if (!sequence.at(theirs.number)) return {std::nullopt, not_recorded(worker_, other)};
   Announcement a = *sequence.at(theirs.number), b = theirs;
+  bool is_first = a.number == 1;
   while (const Announcement* ours = sequence.at(a.number - 1)) {
     const auto before = find_past(other, *ours);
-    if (!before || before->chain == ours->chain) break;
+    is_first = before && before->chain == ours->chain;
+    if (!before || is_first) break;
     a = *ours, b = *before;
+    is_first = a.number == 1;
   }
   if (a.id() != b.id()) {
+    if (!is_first) return {std::nullopt, not_recorded(worker_, other)};
     const Announcement& missed = a.id() < b.id() ? a : b;
     const int absent = a.id() < b.id() ? other : worker_;
     return departure(missed.signature().op, absent, BoardView(board_).failure_at(absent, missed.key.seq));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -43,7 +44,7 @@ class Announcements {
     const Announcement* at(uint32_t number) const;
     std::optional<uint64_t> chain_at(uint32_t number) const;
   };
-  enum class Reading { kFound, kNone, kUnknown };
+  enum class Reading { kFound, kNone, kBusy, kDropped };
   Reading read_latest(Sequence& sequence, size_t rank, Announcement& theirs) const;
   std::optional<Disagreement> circle(const Announcement& missed, int other) const;
   std::optional<Announcement> find_past(int worker, const Announcement& like) const;
@@ -58,6 +59,7 @@ class Announcements {
   size_t places_ = 0;                                // in all
   std::unordered_map<CommKey, Sequence> sequences_;  // pointers to its elements stay good
   Sequence* latest_ = nullptr;
+  std::array<const Sequence*, Board::kSequences> lines_{};  // whose latest announcement stands there
   std::vector<Sequence*> open_;
 };
 

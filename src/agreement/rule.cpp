@@ -70,6 +70,11 @@ Disagreement departure(CollectiveOp op, int worker, const std::optional<Origin>&
                               origin->worker, origin->seq)};
 }
 
+Disagreement consequence(CollectiveOp op, int worker, const Origin& origin) {
+  const std::string whose = origin.worker == worker ? "its failure" : fmt::format("the failure of worker {}", origin.worker);
+  return {origin, fmt::format("{}: worker {} has left it after {} at command {}", to_string(op), worker, whose, origin.seq)};
+}
+
 namespace {
 
 /// The members of a collective at one look.
@@ -81,11 +86,6 @@ struct Look {
   std::optional<Disagreement> gone;         // somebody won't come
   std::optional<Disagreement> consequence;  // somebody had joined and left; the one whose failure it was, if it is there
 };
-
-Disagreement consequence(CollectiveOp op, int worker, const Origin& origin) {
-  const std::string whose = origin.worker == worker ? "its failure" : fmt::format("the failure of worker {}", origin.worker);
-  return {origin, fmt::format("{}: worker {} has left it after {} at command {}", to_string(op), worker, whose, origin.seq)};
-}
 
 Look look_at(const Arrival& mine, MemberView& members) {
   const auto& ids = mine.members;

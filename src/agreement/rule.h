@@ -35,6 +35,8 @@ Verdict decide(const Arrival& mine, MemberView& members, bool stragglers_may_com
 
 /// A member won't join a collective. `origin`: of its failure, if it has failed.
 Disagreement departure(CollectiveOp op, int worker, const std::optional<Origin>& origin);
+/// A member had joined a collective, or was to, and has left it. `origin`: of the failure that was the reason.
+Disagreement consequence(CollectiveOp op, int worker, const Origin& origin);
 /// What is wrong among those who have arrived, or an empty string. Null: one who has not.
 std::string find_mismatch(const std::vector<const Arrival*>& by_rank);
 

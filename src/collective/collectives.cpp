@@ -148,10 +148,10 @@ void Collectives::run(const Members& comm, Request request) {
     throw;
   } catch (const std::exception& error) {
     request.dst->poison({agreement_.here().worker, agreement_.here().seq});
-    if (has_agreed && on_device) {  // the others' work is aborted, too
+    if (has_agreed && on_device) {                                      // the others' work is aborted, too
+      agreement_.tell_device_loss({device_since_, agreement_.here()});  // first: the abort takes time, and shows on the others
       lose_device(error.what());
       current_streams().lose({agreement_.here().worker, agreement_.here().seq});
-      agreement_.tell_device_loss({device_since_, agreement_.here()});
     } else if (has_agreed) {
       agreement_.broken(to_string(request.op), error.what());
     }
@@ -310,8 +310,8 @@ void Collectives::end_command() {
   try {
     drop_parts([](const auto&) { return true; });
   } catch (const std::exception& error) {  // of a command that has failed already, or finish_parts() would have thrown it
-    lose_device(error.what());
     agreement_.tell_device_loss({device_since_, agreement_.here()});
+    lose_device(error.what());
     drop_parts([](const auto&) { return true; });
   }
 }

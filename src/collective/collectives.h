@@ -54,8 +54,7 @@ class Collectives {
   void init_ccl(std::string_view ccl, const Members& world, const Members& group,
                 const std::function<int32_t(int32_t type)>& device_id);
   Device device() const { return device_; }  ///< cpu(0), or what init_ccl gave
-  /// Of work that was started and is under way: why it can't complete, or "". All communicators of the device are aborted then;
-  /// told once.
+  /// Of work that was started and is under way: why it can't complete, or "".
   std::string poll_error();
   bool lose_device(const std::string& why);  ///< the same, as another worker says; false: it is known
   bool device_is_lost() const { return !device_error_.empty(); }

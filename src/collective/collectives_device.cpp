@@ -56,7 +56,6 @@ std::string Collectives::poll_error() {
   std::string why;
   for (const auto& [key, made] : device_comms_)
     if (made && device_error_.empty() && why.empty()) why = made->poll_error();
-  if (!why.empty()) lose_device(why);
   return why;
 }
 

@@ -164,6 +164,17 @@ TEST(Announcements, of_more_communicators_than_there_is_room_for_accuse_nobody) 
   EXPECT_NE(node.look(0).find("worker 1 left the command without joining"), std::string::npos) << node.look(0);
 }
 
+TEST(Announcements, of_many_communicators_in_turn_with_one_settle_each_time) {
+  Node node(2);
+  for (uint64_t i = 1; i <= 3 * Board::kSequences; ++i) {
+    for (int w = 0; w < 2; ++w) {
+      node.start(w, 1, 10, group_key(static_cast<int>(i)));
+      node.start(w, 1);
+    }
+    for (int w = 0; w < 2; ++w) ASSERT_EQ(node.look(w), "") << i;
+  }
+}
+
 TEST(Announcements, of_a_member_that_has_begun_anew_before_us_are_still_there) {
   for (const bool joins : {true, false}) {
     Node node(2);

@@ -72,6 +72,10 @@ TEST(FailureLedger, the_latest_loss_of_a_device_goes_with_an_acknowledgement) {
   ledger.acknowledge(command);
   EXPECT_EQ(command.loss, DeviceLoss());  // nothing has been raised
   ledger.raise();
+  command.action = Action::kGetGlobalFunc;  // a look-up keeps what it finds
+  ledger.acknowledge(command);
+  EXPECT_TRUE(command.acknowledged.empty());
+  command.action = Action::kCallPacked;
   ledger.acknowledge(command);
   EXPECT_EQ(command.acknowledged.size(), 3u);
   EXPECT_EQ(command.loss.since, 4u);

@@ -36,6 +36,9 @@ void FailureLedger::add(Reply report) {
 }
 
 void FailureLedger::acknowledge(Command& command) {
+  command.acknowledged.clear();
+  command.loss = {};
+  if (command.action == Action::kGetGlobalFunc) return;  // it must not fail for another reason: its result is kept
   command.acknowledged = std::exchange(acknowledgements_, {});
   command.loss = command.acknowledged.empty() ? DeviceLoss() : std::exchange(loss_, {});
 }

@@ -39,12 +39,13 @@ std::optional<Streams::Broken> Worker::look_at_device() {
     return broken(std::make_exception_ptr(ConsequenceError(loss->origin, why)), loss->origin);
   }
   if (const std::string why = collectives_.poll_error(); !why.empty()) {
-    agreement_.tell_device_loss({since, here});
+    agreement_.tell_device_loss({since, here});  // first: the abort takes time, and shows on the others
+    collectives_.lose_device(why);
     return broken(std::make_exception_ptr(SystemError(why)), here);
   }
   if (const auto why = agreement_.announcements().look()) {
-    collectives_.lose_device(why->message);
     agreement_.tell_device_loss({since, why->origin.value_or(here)});
+    collectives_.lose_device(why->message);
     const Origin origin = why->origin.value_or(first_loss().origin);  // several may find it: one of them reports it
     return broken(why->origin || origin != here ? std::make_exception_ptr(ConsequenceError(origin, why->message))
                                                 : std::make_exception_ptr(UsageError(why->message)),
@@ -74,6 +75,21 @@ void Worker::check_device() {
   std::rethrow_exception(broken->error);
 }
 
+/// At the beginning of each command.
+void Worker::enter_device() {
+  if (device().type == dl::kCPU) return;
+  std::exception_ptr failed;
+  try {
+    if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);  // of this thread
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const std::exception&) {
+    failed = std::current_exception();  // all workers renew at the same command
+  }
+  renew_device();
+  if (failed) std::rethrow_exception(failed);
+}
+
 /// A failure was raised. The members may have started different collectives since: all give up their device communicators at this
 /// command, and the next collectives make new ones. What is under way ends well if all have started the same; else all that was
 /// written since the last wait is lost.
@@ -86,9 +102,11 @@ void Worker::renew_device() {
   } catch (const DeviceLost&) {
     throw;
   } catch (const ConsequenceError&) {
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     segment_.check_not_abandoned();
     news = std::current_exception();
+    agreement_.tell_device_loss({collectives_.device_since(), {id_, command_.seq}});
+    collectives_.lose_device(error.what());  // it may have come before a look at the others
   }
   collectives_.renew(command_.seq);
   if (!news) return;

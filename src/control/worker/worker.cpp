@@ -158,9 +158,7 @@ bool Worker::execute() {
   try {
     const bool skippable = command_.action == Action::kCallPacked || command_.action == Action::kCopyFromWorker0 ||
                            command_.action == Action::kCopyToWorker0 || command_.action == Action::kDebugSetRegister;
-    if (device().type != dl::kCPU)  // of the thread on which worker 0 runs now, say
-      if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);
-    renew_device();
+    enter_device();
     if (!inbox_.malformed().empty()) throw WireError(inbox_.malformed());
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
     if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);

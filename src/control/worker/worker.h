@@ -68,6 +68,7 @@ class Worker {
   std::optional<DeviceLoss> device_loss();
   void check_device();
   DeviceLoss first_loss();
+  void enter_device();
   void renew_device();
   void drop_token();
   void skip(Command& command);
