@@ -10,6 +10,8 @@
 namespace tutti::detail {
 namespace {
 
+using namespace std::chrono_literals;
+constexpr auto kDeclined = 200ms;
 constexpr size_t kChains = 1024;  // a member that is so far behind can be compared with us
 
 uint64_t mixed(uint64_t hash, uint64_t word) {
@@ -113,7 +115,7 @@ std::optional<Disagreement> Announcements::look() {
 
 /// Members with the same number have started the same collectives if their chains are equal. A member that is ahead of us
 /// compares its own past with our latest one when it looks, so one of the two does, unless they are very far apart.
-std::optional<Disagreement> Announcements::look_at(Sequence& sequence, bool& all_there) const {
+std::optional<Disagreement> Announcements::look_at(Sequence& sequence, bool& all_there) {
   const Announcement& latest = sequence.latest;
   for (size_t rank = 0; rank < sequence.members.size(); ++rank) {
     const int member = sequence.members[rank];
@@ -153,11 +155,16 @@ std::optional<Disagreement> Announcements::look_at(Sequence& sequence, bool& all
 
 /// The other waits to agree with us, in the command in which we wait for it: on a collective that we have not come to, or that we
 /// have started as another one.
-std::optional<Disagreement> Announcements::circle(const Announcement& missed, int other) const {
+std::optional<Disagreement> Announcements::circle(const Announcement& missed, int other) {
   const auto theirs = BoardView(board_).arrival(other);
   if (!theirs || theirs->id.seq != missed.key.seq) return std::nullopt;
-  for (const auto& [id, origin] : theirs->left)
-    if (id == missed.id()) return consequence(missed.signature().op, other, origin);
+  for (const auto& [id, origin] : theirs->left) {
+    if (id != missed.id()) continue;
+    // its failure is about to be reported, unless its function keeps that to itself and goes on
+    if (!declined_ || declined_->first != id) declined_ = {id, Clock::now()};
+    if (Clock::now() - declined_->second < kDeclined) return std::nullopt;
+    return Disagreement{std::nullopt, consequence(missed.signature().op, other, origin).message};
+  }
   if (std::ranges::any_of(theirs->left, [&](const auto& entry) { return entry.first == theirs->id; })) return std::nullopt;
   if (const auto known = sequences_.find(theirs->id.comm); known != sequences_.end())
     for (const Announcement& ours : known->second.past)

@@ -46,9 +46,9 @@ class Announcements {
   };
   enum class Reading { kFound, kNone, kBusy, kDropped };
   Reading read_latest(Sequence& sequence, size_t rank, Announcement& theirs) const;
-  std::optional<Disagreement> circle(const Announcement& missed, int other) const;
+  std::optional<Disagreement> circle(const Announcement& missed, int other);
   std::optional<Announcement> find_past(int worker, const Announcement& like) const;
-  std::optional<Disagreement> look_at(Sequence& sequence, bool& all_there) const;
+  std::optional<Disagreement> look_at(Sequence& sequence, bool& all_there);
   Disagreement difference(const Sequence& sequence, int other, const Announcement& theirs) const;
 
   Board& board_;
@@ -61,6 +61,7 @@ class Announcements {
   Sequence* latest_ = nullptr;
   std::array<const Sequence*, Board::kSequences> lines_{};  // whose latest announcement stands there
   std::vector<Sequence*> open_;
+  std::optional<std::pair<CollectiveId, Clock::time_point>> declined_;  // by another member; when we saw it first
 };
 
 }  // namespace tutti::detail
