@@ -157,7 +157,10 @@ Status enter(const char* function) {
   return current ? current->sticky.load() : kSuccess;
 }
 
+thread_local const Device* served = nullptr;  // of the work that runs here
+
 void serve(const std::shared_ptr<Queue>& queue) {
+  served = &queue->device;
   for (std::unique_lock lock(queue->mutex);;) {
     queue->changed.wait(lock, [&] { return queue->ends || !queue->work.empty(); });
     if (queue->work.empty()) return;
@@ -217,7 +220,8 @@ Status move(char* to, const char* from, size_t size_bytes) {
 
 void enqueue(Stream stream, std::function<int()> work) { find_stream(stream)->add(std::move(work)); }
 char* reach(Stream stream, const void* memory, size_t size_bytes) {
-  return reach_on(find_stream(stream)->device, memory, size_bytes);
+  const auto queue = find_stream(stream);  // null: it was destroyed, and does what it was given before
+  return reach_on(queue ? queue->device : *served, memory, size_bytes);
 }
 bool is_stream(Stream stream) { return find_stream(stream) != nullptr; }
 int current_device() { return current ? current->id : -1; }
