@@ -34,7 +34,6 @@ struct BoardMember {
   alignas(64) std::atomic<uint64_t> step;        // hand-overs made in node-local collectives
   std::atomic<uint64_t> taken;                   // agreements whose arrivals this worker has read
   alignas(64) std::atomic<uint64_t> attached[2][6];  // Attachment::words of the arrival in each line
-  alignas(64) std::atomic<uint64_t> announced;       // collectives that it has started without waiting for the others
   alignas(64) std::atomic<uint64_t> ended;  // of its arrivals: fewer than its lines tell of, it may be in the memory of others
 };
 

@@ -56,10 +56,10 @@ class Collectives {
   Device device() const { return device_; }  ///< cpu(0), or what init_ccl gave
   /// Of work that was started and is under way: why it can't complete, or "".
   std::string poll_error();
-  bool lose_device(const std::string& why);  ///< the same, as another worker says; false: it is known
+  bool lose_device(const std::string& why);  ///< aborts its communicators; false: it was lost before
   bool device_is_lost() const { return !device_error_.empty(); }
-  void renew(
-      uint64_t since);  ///< drops the communicators of a device that was lost; collectives from that command on make new ones
+  /// After a failure that was raised: collectives from command `since` on make new communicators of the device.
+  void renew(uint64_t since);
   uint64_t device_since() const { return device_since_; }  ///< the command of init_ccl or renew() for a device; 0: there was none
   void abort() noexcept;                                   ///< ends work that is under way
   void finish_parts();  ///< work of the device's sub-communicators: before end_command().  @throws SystemError
