@@ -116,6 +116,7 @@ struct State {
   std::map<char*, Block> blocks;  // by the hidden address; freed ones stay for a while, so that no other is there
   std::deque<char*> freed;
   std::map<void*, std::shared_ptr<Queue>> streams;
+  std::map<void*, Device*> destroyed_streams;  // they do what they were given before
   std::map<void*, Recorded> events;
   std::set<Pool*> pools;
   uint64_t seed = static_cast<uint64_t>(setting("STANDIN_SEED", 1)), made = 0;
@@ -157,10 +158,7 @@ Status enter(const char* function) {
   return current ? current->sticky.load() : kSuccess;
 }
 
-thread_local const Device* served = nullptr;  // of the work that runs here
-
 void serve(const std::shared_ptr<Queue>& queue) {
-  served = &queue->device;
   for (std::unique_lock lock(queue->mutex);;) {
     queue->changed.wait(lock, [&] { return queue->ends || !queue->work.empty(); });
     if (queue->work.empty()) return;
@@ -220,8 +218,9 @@ Status move(char* to, const char* from, size_t size_bytes) {
 
 void enqueue(Stream stream, std::function<int()> work) { find_stream(stream)->add(std::move(work)); }
 char* reach(Stream stream, const void* memory, size_t size_bytes) {
-  const auto queue = find_stream(stream);  // null: it was destroyed, and does what it was given before
-  return reach_on(queue ? queue->device : *served, memory, size_bytes);
+  if (const auto queue = find_stream(stream)) return reach_on(queue->device, memory, size_bytes);
+  const Lock lock(state().mutex);
+  return reach_on(*state().destroyed_streams.at(stream), memory, size_bytes);
 }
 bool is_stream(Stream stream) { return find_stream(stream) != nullptr; }
 int current_device() { return current ? current->id : -1; }
@@ -487,6 +486,7 @@ STANDIN(cuStreamDestroy, hipStreamDestroy)(Handle stream) {
   if (it == state().streams.end()) return kInvalidHandle;
   const auto queue = it->second;
   state().streams.erase(it);
+  state().destroyed_streams[stream] = &queue->device;
   const std::lock_guard inner(queue->mutex);
   queue->ends = true;
   queue->changed.notify_all();
