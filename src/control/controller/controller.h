@@ -35,7 +35,10 @@ class Controller : public std::enable_shared_from_this<Controller> {
   const std::string& kind() const { return kind_; }
   const Layout& layout() const { return layout_; }
   const std::string& ccl() const { return ccl_; }
-  void set_ccl(std::string_view ccl) { ccl_ = ccl; }
+  void set_ccl(std::string_view ccl) {
+    const std::lock_guard lock(look_mutex_);  // a report may read it
+    ccl_ = ccl;
+  }
   bool timed_out() const { return timed_out_.load(); }
   bool is_lost();       ///< no while a call is under way in another thread
   Progress progress();  ///< any thread

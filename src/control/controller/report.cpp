@@ -1,6 +1,7 @@
 // What a session says of its workers when somebody asks, or waits for long.
 #include <fmt/format.h>
 
+#include "collective/nccl/ras.h"
 #include "control/controller/controller.h"
 #include "core/log.h"
 
@@ -38,10 +39,16 @@ bool Controller::is_idle_on_one_node() {
 }
 
 std::string Controller::report(std::string_view why) {
-  std::lock_guard lock(look_mutex_);
-  if (!workers_) return {};
-  return fmt::format("hang report of the {} session with {} workers: {}\n{}", kind_, layout_.num_workers, why,
-                     hang_report(workers_->inspector().look(Clock::now() + kLookFor, true), layout_.num_workers, seq_.load()));
+  std::vector<WorkerState> states;
+  bool has_nccl = false;
+  {
+    std::lock_guard lock(look_mutex_);
+    if (!workers_) return {};
+    has_nccl = ccl_ == "nccl" || ccl_ == "rccl";
+    states = workers_->inspector().look(Clock::now() + kLookFor, true);
+  }
+  return fmt::format("hang report of the {} session with {} workers: {}\n{}{}", kind_, layout_.num_workers, why,
+                     hang_report(states, layout_.num_workers, seq_.load()), has_nccl ? nccl::ras_status() : "");
 }
 
 Progress Controller::progress() {
