@@ -173,7 +173,10 @@ class TUTTI_API Session {
   /// it searches PYTHONPATH and the working directory.
   void import_python_module(std::string_view module_name, Where where = Where::current());
 
-  /// `ccl`: "mpi", "local" or "auto" (host memory). Device ids are ignored by these.
+  /// Collective back ends. "nccl", "rccl": each worker gets a GPU, the one planned for it or those of `device_ids` (one for each
+  /// worker of a node), and device memory moves by NCCL or RCCL. "mpi", "local" (one node): host memory; device ids are ignored.
+  /// "auto": nccl or rccl if all workers have the library and a GPU of their own, else host memory; the builtin
+  /// "runtime.disco.ccl" says which. Shapes and arrays that name no device go to the worker's GPU from then on.
   void init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids = {}, Where where = Where::current());
 
   /// Without remote_array: a new register, filled at call time. With it: asynchronous, host_array must not change

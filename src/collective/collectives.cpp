@@ -265,7 +265,8 @@ void* Collectives::user_comm(const Members& comm) {
 
 void Collectives::init_ccl(std::string_view ccl, const Members& world, const Members& group,
                            const std::function<int32_t(int32_t type)>& device_id) {
-  const Ccl& row = find_ccl(ccl, plane_, world.workers);
+  const Ccl* of_gpus = ccl == "auto" ? choose_gpus(world, device_id) : nullptr;
+  const Ccl& row = of_gpus ? *of_gpus : find_ccl(ccl, plane_, world.workers);
   if (row.check) row.check(row.device_type);
   const bool is_host = row.device_type == dl::kCPU;
   const Device device = is_host ? cpu() : Device{row.device_type, device_id(row.device_type)};

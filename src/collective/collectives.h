@@ -50,10 +50,12 @@ class Collectives {
   void* user_comm(const Members& comm);
 
   /// Drops all communicators; the next collective makes new ones, of a device here and now. Collective over all workers of the
-  /// session. `device_id`: this worker's, of a type; asked if the ccl is one of devices.
+  /// session. `device_id`: this worker's, of a type; asked if the ccl is one of devices. "auto": GPUs if all workers have their
+  /// own and what it takes, else the host.
   void init_ccl(std::string_view ccl, const Members& world, const Members& group,
                 const std::function<int32_t(int32_t type)>& device_id);
   Device device() const { return device_; }  ///< cpu(0), or what init_ccl gave
+  std::string_view ccl() const { return device_ccl_ ? device_ccl_->name : host_ccl_; }
   /// Of work that was started and is under way: why it can't complete, or "".
   std::string poll_error();
   bool lose_device(const std::string& why);  ///< aborts its communicators; false: it was lost before
@@ -89,6 +91,7 @@ class Collectives {
   };
   HostComm& host_comm(const Members& comm);
   Communicator& device_comm(const Members& comm);
+  const Ccl* choose_gpus(const Members& world, const std::function<int32_t(int32_t type)>& device_id);
 
   DataPlane plane_;
   Agreement& agreement_;

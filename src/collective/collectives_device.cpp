@@ -1,7 +1,15 @@
 // What is more to a collective whose operands lie on a device.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "collective/collectives.h"
+#include "core/log.h"
+#include "core/settings.h"
+#include "device/devices.h"
 #include "device/streams.h"
 
 namespace tutti::detail {
@@ -50,6 +58,44 @@ Communicator& Collectives::device_comm(const Members& comm) {
   run(comm, {.op = CollectiveOp::kBarrier});  // all or none
   if (const auto old = retired_.extract(comm.key)) old.mapped()->abort();
   return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
+}
+
+/// Collective, and the same on all workers.
+const Ccl* Collectives::choose_gpus(const Members& world, const std::function<int32_t(int32_t type)>& device_id) {
+  const auto rows = ccls_of_gpus();
+  const size_t size = world.workers.size();
+  std::vector<int64_t> mine(rows.size()), all(size * rows.size());  // a hash of the GPU; 0: none can be used
+  std::vector<std::string> reasons(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) try {
+      device_api({rows[i].device_type, 0});
+      rows[i].check(rows[i].device_type);
+      const Device device{rows[i].device_type, device_id(rows[i].device_type)};
+      const std::string name = physical_name(device);
+      mine[i] = name.empty() ? world.rank + 1 : static_cast<int64_t>(std::hash<std::string>()(name) | 1);
+    } catch (const SystemError& error) {
+      reasons[i] = error.what();
+    }
+  const auto src = Tensor::wrap(mine.data(), {std::ssize(mine)}, kInt64),
+             dst = Tensor::wrap(all.data(), {std::ssize(all)}, kInt64);
+  run(world, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::vector<int64_t> gpus;
+    for (size_t r = 0; r < size; ++r) gpus.push_back(all[r * rows.size() + i]);
+    const auto lacking = std::ranges::find(gpus, 0);
+    const bool some_can = std::ranges::any_of(gpus, [](int64_t gpu) { return gpu != 0; });
+    // what a worker lacks is for its user to mend where it has a driver, or others have all
+    if (!reasons[i].empty() && (some_can || (world.rank == 0 && find_device_api({rows[i].device_type, 0}))))
+      log(LogLevel::kWarn, "init_ccl: 'auto' takes no GPUs: worker {}: {}", plane_.worker, reasons[i]);
+    if (lacking != gpus.end()) continue;
+    std::ranges::sort(gpus);
+    if (settings().allow_shared_device || std::ranges::adjacent_find(gpus) == gpus.end()) {
+      if (world.rank == 0) log(LogLevel::kInfo, "init_ccl: 'auto' takes '{}'", rows[i].name);
+      return &rows[i];
+    }
+    if (world.rank == 0)
+      log(LogLevel::kWarn, "init_ccl: 'auto' takes no GPUs: some workers would share one ('{}')", rows[i].name);
+  }
+  return nullptr;
 }
 
 std::string Collectives::poll_error() {

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <map>
 
+#include "core/env.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/gpu_device.h"
 #include "tutti/error.h"
@@ -34,6 +36,14 @@ DeviceApi& device_api(Device device) {
   if (DeviceApi* api = find_device_api(device)) return *api;
   if (is_gpu(device)) return gpu_device(device.type);
   throw UsageError(fmt::format("no back end for {} in this build; use cpu(0)", to_string(device)));
+}
+
+std::string physical_name(Device device) {
+  const auto ids = device_api(device).pci_ids();
+  if (device.id < 0 || static_cast<size_t>(device.id) >= ids.size()) return {};
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return fmt::format("{} on {} {}", ids[static_cast<size_t>(device.id)], host_name(), boot);
 }
 
 void add_device_api(int32_t type, DeviceApi& api) { added()[type] = &api; }

@@ -7,6 +7,7 @@
 
 #include "device/devices.h"
 #include "tutti/error.h"
+#include "tutti/worker.h"
 
 namespace tutti::detail {
 namespace {

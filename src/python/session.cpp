@@ -163,7 +163,10 @@ void bind_session(py::module_& module) {
             const py::object ids = is_list ? py::object(device_ids[0]) : py::object(device_ids);
             s.session().init_ccl(ccl, to_shape(ids, "init_ccl: device_ids"), here());
           },
-          "ccl"_a, "ccl: 'mpi', 'local' or 'auto' (host memory). Device ids are ignored by these.")
+          "ccl"_a,
+          "ccl: 'nccl' or 'rccl' (each worker gets a GPU: the planned one, or of device_ids), 'mpi' or 'local' (host memory), "
+          "'auto' "
+          "(GPUs if all workers have their own, else host memory).")
       .def(
           "copy_to_worker_0",
           [](PySession& s, const py::object& host_array, const py::object& remote_array) {

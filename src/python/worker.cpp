@@ -105,6 +105,7 @@ void bind_worker(py::module_& module) {
   worker.def("group_size", &worker::group_size);
   worker.def("num_groups", &worker::num_groups);
   worker.def("device", &worker::device);
+  worker.def("ccl", &worker::ccl, "The one that is in use: 'nccl' where init_ccl('auto') has found GPUs for all workers.");
   worker.def(
       "stream", [] { return reinterpret_cast<uintptr_t>(stream()); },
       "Where work for the device belongs (cudaStream_t, as torch.cuda.ExternalStream takes it); 0: the default stream.");

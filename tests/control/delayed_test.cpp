@@ -128,7 +128,7 @@ TEST_F(Delayed, workers_have_devices_of_their_own) {
   const auto why = message_of<RemoteError>([&] { s.sync_all(); });
   EXPECT_NE(why.find("2 device ids, expected one for each worker of a node: worker 2 is its node's 3."), std::string::npos)
       << why;
-  s.init_ccl("auto");
+  s.init_ccl("mpi");
   EXPECT_EQ(s.call(s.get_global_func("runtime.disco.device"), {}).debug_get_from_remote(1), Value(cpu()));
 }
 

@@ -2,36 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <span>
 #include <string_view>
 
-#include "core/env.h"
 #include "core/settings.h"
 #include "device/devices.h"
 #include "tutti/error.h"
 
 namespace tutti::detail::nccl {
-namespace {
-
-std::string boot_id() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
-}  // namespace
 
 void Progress::fail(const std::string& text) {
   state = State::kFailed;
   text.copy(why, sizeof why - 1);
 }
 
-void Progress::is_on(Device device) {
-  const auto ids = device_api(device).pci_ids();
-  if (static_cast<size_t>(device.id) < ids.size())
-    fmt::format("{} on {} {}", ids[static_cast<size_t>(device.id)], host_name(), boot_id()).copy(gpu, sizeof gpu - 1);
-}
+void Progress::is_on(Device device) { physical_name(device).copy(gpu, sizeof gpu - 1); }
 
 std::vector<Progress> exchange(const Making& making, const Progress& mine) {
   std::vector<Progress> all(making.members.size());

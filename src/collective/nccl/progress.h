@@ -15,7 +15,7 @@ struct Progress {
   char why[247] = {};
   // in the first round
   UniqueId id = {};    // of the first member
-  char gpu[128] = {};  // "0000:3b:00.0 on host" and what tells machines of one name apart; "": not known
+  char gpu[128] = {};  // its physical name; "": not known
   void fail(const std::string& text);
   void is_on(Device device);
 };

@@ -94,6 +94,7 @@ int group_id() { return here("worker::group_id").group_id(); }
 int group_size() { return here("worker::group_size").layout().group_size(); }
 int num_groups() { return here("worker::num_groups").layout().num_groups; }
 Device device() { return here("worker::device").device(); }
+std::string ccl() { return std::string(here("worker::ccl").ccl()); }
 Comm world() {
   Worker& worker = here("worker::world");
   return detail::CommHandle::make(worker, worker.world());

@@ -184,6 +184,7 @@ void register_all() {
   add("worker_rank", [] { return worker::id(); });
   add("world_size", [] { return worker::count(); });
   add("device", [] { return worker::device(); });
+  add("ccl", [] { return worker::ccl(); });
   add("compiled_ccl", [] { return compiled_ccl(); });
   add("bind_worker_to_cpu_core", bind_worker_to_cpu_core);
   add("import_python_module", import_python_module);

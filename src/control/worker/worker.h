@@ -54,6 +54,7 @@ class Worker {
   }
   /// @param device_ids  by a worker's place on its node
   void init_ccl(std::string_view ccl, const Shape& device_ids);
+  std::string_view ccl() const { return collectives_.ccl(); }
   Device device() const { return collectives_.device(); }
   uint64_t seq() const { return command_.seq; }
   bool runs_quick() const { return runs_quick_; }                       ///< a function that is registered so
