@@ -13,12 +13,16 @@
 #include <optional>
 #include <sstream>
 
+#include "collective/nccl/library.h"
 #include "core/by_name.h"
+#include "core/settings.h"
+#include "device/cuda/driver.h"
 #include "doctor/checks.h"
 #include "run/process.h"
 #include "topology/discover.h"
 #include "topology/driver.h"
 #include "topology/launcher.h"
+#include "tutti/dlpack.h"
 #include "tutti/error.h"
 
 namespace tutti::launcher {
@@ -29,6 +33,31 @@ constexpr std::chrono::seconds kPatience(15);
 constexpr const char* kReset = "dmesg | grep -i xid; a GPU may have to be reset, or the machine started again";
 constexpr const char* kAskForGpus = "if this job is to have GPUs: docker run --gpus all, apptainer run --nv, Slurm's --gpus";
 
+std::string set_or(const std::string& set, const char* usual) { return set.empty() ? usual : set; }
+std::string cuda_library() { return set_or(settings().cuda_library, "libcuda.so.1"); }
+std::string nccl_library() { return set_or(settings().nccl_library, "libnccl.so.2"); }
+
+/// What init_ccl would say of a driver, or of NCCL, and what to do. In a process of its own. Nothing: all is well.
+struct Refusal {
+  std::string why, fix;
+};
+template <class Library>
+std::optional<Refusal> refusal(int32_t device_type) {
+  std::string said;
+  const auto look = [&](int to) {
+    for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) unsetenv(name);
+    try {
+      (void)Library::of(device_type);
+    } catch (const Error& error) {
+      write_all(to, error.what());
+    }
+  };
+  if (!ask_apart(kPatience, said, look)) return Refusal{"it crashes, or does not answer, when it is loaded", kReset};
+  if (said.empty()) return std::nullopt;
+  const size_t end = said.find("; ");
+  return Refusal{said.substr(0, end), end == std::string::npos ? "read the message" : said.substr(end + 2)};
+}
+
 /// What CUDA's driver says of itself, whatever this process is to see of it.
 struct Driver {
   int is_there = 0, init = 0, version = 0, devices = 0;  // 12020: up to CUDA 12.2
@@ -36,7 +65,7 @@ struct Driver {
 
 Driver ask_driver() {
   unsetenv("CUDA_VISIBLE_DEVICES");
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(cuda_library().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return {};
   Driver driver{.is_there = 1};
   driver.init = call_by_name(library, "cuInit", 0U);
@@ -84,16 +113,14 @@ int cuda_of_nccl(const std::string& file, std::string& words) {
   return 0;
 }
 
-/// Where the loader finds it; empty: nowhere.
+/// Where the loader has found it.
 std::string file_of_nccl() {
   std::string file;
   ask_apart(kPatience, file, [](int to) {
-    for (const char* name : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}) {
-      void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-      void* symbol = library ? dlsym(library, "ncclGetVersion") : nullptr;
-      Dl_info info{};
-      if (symbol && dladdr(symbol, &info) != 0) return write_all(to, info.dli_fname);
-    }
+    void* library = dlopen(nccl_library().c_str(), RTLD_LAZY | RTLD_LOCAL);
+    void* symbol = library ? dlsym(library, "ncclGetVersion") : nullptr;
+    Dl_info info{};
+    if (symbol && dladdr(symbol, &info) != 0) write_all(to, info.dli_fname);
   });
   return file;
 }
@@ -101,10 +128,13 @@ std::string file_of_nccl() {
 std::string cuda(int version) { return fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10); }
 
 void check_nccl(Findings& findings, const Driver& driver) {
+  constexpr const char* kElsewhere = "/usr/local/cuda/lib64/libnccl.so.2";
+  if (auto refused = refusal<nccl::Library>(dl::kCUDA)) {
+    if (settings().nccl_library.empty() && std::filesystem::exists(kElsewhere))
+      refused->fix = fmt::format("TUTTI_NCCL_LIBRARY={}, or {}", kElsewhere, refused->fix);
+    return findings.push_back({"NCCL", Level::kWarning, refused->why + ": GPUs exchange data by way of the host", refused->fix});
+  }
   const std::string file = file_of_nccl();
-  if (file.empty())
-    return findings.push_back({"NCCL", Level::kWarning, "no libnccl.so.2: GPUs exchange data through the host",
-                               "install libnccl2, or set LD_LIBRARY_PATH to where it is"});
   std::string words;
   const int built_with = cuda_of_nccl(file, words);
   constexpr int kMajor = 1000;  // minor versions are compatible
@@ -127,6 +157,8 @@ void check_nvidia(Findings& findings, size_t gpus, size_t visible) {
   const std::string on_bus = fmt::format("{} NVIDIA {} on the bus", gpus, gpus == 1 ? "GPU" : "GPUs");
   if (!answer) return findings.push_back({"GPU driver", Level::kProblem, on_bus + ", but the driver does not answer", kReset});
   if (answer->is_there && answer->init == 0) {
+    if (const auto refused = refusal<gpu::Driver>(dl::kCUDA))
+      return findings.push_back({"GPU driver", Level::kProblem, on_bus + ", but " + refused->why, refused->fix});
     const bool all = static_cast<size_t>(answer->devices) >= visible;
     findings.push_back({"GPU driver", all ? Level::kOk : Level::kWarning,
                         fmt::format("{}, CUDA sees {}; the driver knows {}", on_bus, answer->devices, cuda(answer->version)),
@@ -139,7 +171,8 @@ void check_nvidia(Findings& findings, size_t gpus, size_t visible) {
   if (!has_device || !answer->is_there)
     return findings.push_back(
         {"GPU driver", Level::kProblem,
-         fmt::format("{}, but {}", on_bus, has_device ? "libcuda.so.1 is not here" : "/dev/nvidiactl is not here"), kAskForGpus});
+         fmt::format("{}, but {}", on_bus, has_device ? cuda_library() + " is not here" : "/dev/nvidiactl is not here"),
+         kAskForGpus});
   constexpr int kMismatch = 803;
   findings.push_back(
       {"GPU driver", Level::kProblem,
@@ -148,6 +181,17 @@ void check_nvidia(Findings& findings, size_t gpus, size_t visible) {
        answer->init == kMismatch
            ? "the driver was updated: start the machine again, or remove another libcuda.so.1 from LD_LIBRARY_PATH"
            : "nvidia-smi tells more"});
+}
+
+void check_amd(Findings& findings) {
+  if (access("/dev/kfd", R_OK | W_OK) != 0)
+    return findings.push_back(
+        {"GPU driver", Level::kProblem, "AMD GPUs on the bus, but /dev/kfd can't be opened",
+         "modprobe amdgpu; be in groups render and video; in a container: --device /dev/kfd --device /dev/dri"});
+  if (const auto refused = refusal<gpu::Driver>(dl::kROCM))
+    return findings.push_back({"GPU driver", Level::kProblem, "AMD GPUs on the bus, but " + refused->why, refused->fix});
+  if (const auto refused = refusal<nccl::Library>(dl::kROCM))
+    findings.push_back({"RCCL", Level::kWarning, refused->why + ": GPUs exchange data by way of the host", refused->fix});
 }
 
 }  // namespace
@@ -202,11 +246,7 @@ void check_gpus(Findings& findings) {
       std::count_if(visible.begin(), visible.end(), [&](int gpu) { return is_nvidia(node.gpus[static_cast<size_t>(gpu)]); });
   if (const auto nvidia = std::count_if(node.gpus.begin(), node.gpus.end(), is_nvidia))
     check_nvidia(findings, static_cast<size_t>(nvidia), static_cast<size_t>(are_visible));
-  const bool has_amd =
-      std::any_of(node.gpus.begin(), node.gpus.end(), [](const topology::PciDevice& gpu) { return gpu.vendor == "amd"; });
-  if (has_amd && access("/dev/kfd", R_OK | W_OK) != 0)
-    findings.push_back({"GPU driver", Level::kProblem, "AMD GPUs on the bus, but /dev/kfd can't be opened",
-                        "modprobe amdgpu; be in groups render and video; in a container: --device /dev/kfd --device /dev/dri"});
+  if (std::ranges::any_of(node.gpus, [](const topology::PciDevice& gpu) { return gpu.vendor == "amd"; })) check_amd(findings);
 }
 
 }  // namespace tutti::launcher

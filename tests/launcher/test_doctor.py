@@ -186,27 +186,19 @@ def test_what_can_t_be_looked_at():
     only(doctor("--launcher", "srun", PATH="/usr/bin:/bin", without=["SLURM_JOB_ID"]), "MPI", "problem", "srun")
 
 
-# What follows plays the driver, by a library of its name: machines with a wrong one can't be had for a test.
-DRIVER = """
-int cuInit(unsigned flags) { %s }
-int cuDriverGetVersion(int* version) { *version = %d; return 0; }
-int cuDeviceGetCount(int* count) { *count = 4; return 0; }
-"""
-NCCL = 'const char version[] = "NCCL version 2.28.9+cuda13.0"; int ncclGetVersion(int* v) { *v = 22809; return version[0] == 0; }'
+# What follows plays driver and NCCL, by the stand-ins of tests/gpu: machines with a wrong one can't be had for a test.
+STANDINS = pathlib.Path(TUTTI).parent.parent / "tests" / "gpu"
+DRIVER = {"TUTTI_CUDA_LIBRARY": str(STANDINS / "libcuda.so.1")}
+NCCL = {"TUTTI_NCCL_LIBRARY": str(STANDINS / "libnccl.so.2")}
 
 
-def test_variables_are_not_taken_for_the_driver_s_fault(tmp_path):
-    driver = r"""
-#include <stdlib.h>
-#include <string.h>
-static int visible() { const char* v = getenv("CUDA_VISIBLE_DEVICES"); return v ? (int)strlen(v) : 4; }
-int cuInit(unsigned flags) { return visible() ? 0 : 100; }
-int cuDriverGetVersion(int* version) { *version = 13000; return 0; }
-int cuDeviceGetCount(int* count) { *count = visible(); return 0; }
-"""
-    library(tmp_path, "libcuda.so.1", driver)
+def of_gpus(findings):
+    return [finding for finding in findings if finding[0] in ("GPUs", "GPU driver", "NCCL", "RCCL")]
+
+
+def test_variables_are_not_taken_for_the_driver_s_fault():
     for chosen, problems in (("2", []), ("", ["GPUs"])):
-        findings = doctor(TUTTI_TOPOLOGY=NODE, LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES=chosen)
+        findings = doctor(TUTTI_TOPOLOGY=NODE, CUDA_VISIBLE_DEVICES=chosen, **DRIVER, **NCCL)
         assert [check for check, level, _ in findings if check.startswith("GPU") and level == "problem"] == problems and "GPU driver" not in [check for check, _, _ in findings], findings
 
 
@@ -226,18 +218,27 @@ def test_containers_without_gpus(tmp_path):
         only(doctor(before=with_driver(NODES_GPU), TUTTI_TOPOLOGY=NODE), "GPUs", "warning", "none of 4: this container or batch job has not been given one")
     dev = "mkdir -p DEV && mount --bind /dev DEV && mount -t tmpfs tmpfs /dev && for f in null zero random urandom shm pts fd stdin stdout stderr ptmx; do ln -s DEV/$f /dev/$f; done; touch /dev/nvidiactl".replace("DEV", str(tmp_path / "dev"))
     only(doctor(before=with_driver(dev), TUTTI_TOPOLOGY=NODE), "GPU driver", "problem", "libcuda.so.1 is not here")
-    library(tmp_path, "libcuda.so.1", DRIVER % ("return 803;", 13000))
-    only(doctor(before=with_driver(dev), TUTTI_TOPOLOGY=NODE, LD_LIBRARY_PATH=str(tmp_path)), "GPU driver", "problem", "cuInit fails with 803: the loaded module and libcuda.so.1 have different versions")
+    only(doctor(before=with_driver(dev), TUTTI_TOPOLOGY=NODE, STANDIN_FAIL="cuInit:1:803", **DRIVER), "GPU driver", "problem", "cuInit fails with 803: the loaded module and libcuda.so.1 have different versions")
 
 
 def test_nccl_too_new_for_the_driver(tmp_path):
-    library(tmp_path, "libcuda.so.1", DRIVER % ("return 0;", 12020))
-    library(tmp_path, "libnccl.so.2", NCCL)
-    only(doctor(TUTTI_TOPOLOGY=NODE, LD_LIBRARY_PATH=str(tmp_path)), "NCCL", "problem", "is version 2.28.9+cuda13.0, the driver knows CUDA 12.2 at most")
-    library(tmp_path, "libcuda.so.1", DRIVER % ("return 0;", 13000))
-    assert not [finding for finding in doctor(TUTTI_TOPOLOGY=NODE, LD_LIBRARY_PATH=str(tmp_path)) if finding[0] in ("NCCL", "GPU driver")]
+    nccl = tmp_path / "libnccl.so.2"
+    nccl.write_bytes(pathlib.Path(NCCL["TUTTI_NCCL_LIBRARY"]).read_bytes() + b"NCCL version 2.28.9+cuda13.0\0")
+    here = {**DRIVER, "TUTTI_NCCL_LIBRARY": str(nccl), "LD_LIBRARY_PATH": f"{STANDINS}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+    only(doctor(TUTTI_TOPOLOGY=NODE, STANDIN_VERSION="12020", **here), "NCCL", "problem", "is version 2.28.9+cuda13.0, the driver knows CUDA 12.2 at most")
+    assert not of_gpus(doctor(TUTTI_TOPOLOGY=NODE, STANDIN_VERSION="13000", **here))
+
+
+def test_what_init_ccl_would_refuse(tmp_path):
+    old = library(tmp_path, "libcuda.so.1", "int cuInit(unsigned flags) { return 0; } int cuDriverGetVersion(int* version) { *version = 11080; return 0; } int cuDeviceGetCount(int* count) { *count = 4; return 0; }")
+    for driver, words in (({"TUTTI_CUDA_LIBRARY": old + "/libcuda.so.1"}, "is older than CUDA 12"), ({**DRIVER, "STANDIN_VERSION": "11080"}, "is for CUDA 11.8, expected 12.0 or later")):
+        only(doctor(TUTTI_TOPOLOGY=NODE, **driver, **NCCL), "GPU driver", "problem", words)
+    for nccl, words in (({**NCCL, "STANDIN_NCCL_VERSION": "21800"}, "is version 2.18.0, expected 2.19 or later: GPUs exchange data by way of the host"), ({"TUTTI_NCCL_LIBRARY": "/none.so"}, "/none.so can't be loaded"), ({"TUTTI_NCCL_LIBRARY": DRIVER["TUTTI_CUDA_LIBRARY"]}, "has no ncclGetVersion")):
+        only(doctor(TUTTI_TOPOLOGY=NODE, **DRIVER, **nccl), "NCCL", "warning", words)
 
 
 def test_a_driver_that_crashes(tmp_path):
-    library(tmp_path, "libcuda.so.1", DRIVER % ("return *(volatile int*)0;", 12020))
+    library(tmp_path, "libcuda.so.1", "int cuInit(unsigned flags) { return *(volatile int*)0; }")
     only(doctor(TUTTI_TOPOLOGY=NODE, LD_LIBRARY_PATH=str(tmp_path)), "GPU driver", "problem", "the driver does not answer")
+    library(tmp_path, "libnccl.so.2", "int ncclGetVersion(int* version) { return *(volatile int*)0; }")
+    only(doctor(TUTTI_TOPOLOGY=NODE, **DRIVER, TUTTI_NCCL_LIBRARY=str(tmp_path / "libnccl.so.2")), "NCCL", "warning", "it crashes, or does not answer, when it is loaded")
