@@ -289,7 +289,7 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
 }
 
 void Collectives::drop_retired() noexcept {
-  for (const auto& [key, made] : retired_) made->abort();
+  abort_all({&retired_});
   retired_.clear();
 }
 

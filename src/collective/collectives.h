@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <set>
@@ -91,6 +92,8 @@ class Collectives {
   };
   HostComm& host_comm(const Members& comm);
   Communicator& device_comm(const Members& comm);
+  using Comms = std::map<CommKey, std::unique_ptr<Communicator>>;  // ordered: freed in the same order everywhere
+  static void abort_all(std::initializer_list<const Comms*> all) noexcept;
   const Ccl* choose_gpus(const Members& world, const std::function<int32_t(int32_t type)>& device_id);
 
   DataPlane plane_;
@@ -102,10 +105,8 @@ class Collectives {
   bool stages_ = false;  // operands on devices go by the host's memory
   uint64_t device_since_ = 0;
   std::string device_error_;  // its communicators are aborted since
-  // ordered: freed in the same order everywhere
   std::map<CommKey, HostComm> host_comms_;
-  std::map<CommKey, std::unique_ptr<Communicator>> device_comms_;
-  std::map<CommKey, std::unique_ptr<Communicator>> retired_;  // by renew()
+  Comms device_comms_, retired_;  // by renew()
   std::map<CommKey, std::shared_ptr<void>> user_comms_;
   std::map<CommKey, std::vector<int>> named_;  // to tell lists apart
   struct Part {

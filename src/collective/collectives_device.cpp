@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collective/collectives.h"
@@ -60,6 +61,18 @@ Communicator& Collectives::device_comm(const Members& comm) {
   return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
 }
 
+/// All at the same time: NCCL frees memory of the device as it aborts one, which waits for the work of the others there.
+void Collectives::abort_all(std::initializer_list<const Comms*> all) noexcept {
+  std::vector<std::thread> threads;
+  for (const Comms* comms : all)
+    for (const auto& [key, made] : *comms) try {
+        if (made) threads.emplace_back([&made] { made->abort(); });
+      } catch (const std::exception&) {  // no thread can be had
+        made->abort();
+      }
+  for (std::thread& thread : threads) thread.join();
+}
+
 /// Collective, and the same on all workers.
 const Ccl* Collectives::choose_gpus(const Members& world, const std::function<int32_t(int32_t type)>& device_id) {
   const auto rows = ccls_of_gpus();
@@ -108,8 +121,7 @@ std::string Collectives::poll_error() {
 bool Collectives::lose_device(const std::string& why) {
   if (!device_error_.empty()) return false;
   device_error_ = why;
-  for (const auto& [key, made] : device_comms_)
-    if (made) made->abort();
+  abort_all({&device_comms_});
   return true;
 }
 
@@ -123,10 +135,6 @@ void Collectives::renew(uint64_t since) {
   agreement_.restart_announcements(since);
 }
 
-void Collectives::abort() noexcept {
-  for (const auto* comms : {&device_comms_, &retired_})
-    for (const auto& [key, made] : *comms)
-      if (made) made->abort();
-}
+void Collectives::abort() noexcept { abort_all({&device_comms_, &retired_}); }
 
 }  // namespace tutti::detail

@@ -111,6 +111,11 @@ const bool registered = [] {
     Tensor::empty(t.shape(), t.dtype()).copy_from(t);
     if (worker::id() != who) worker::group().barrier();
   });
+  register_global_func("gpu.two_but_one", [](const Tensor& t, int64_t who) {
+    if (worker::id() == who) throw std::runtime_error("on purpose");
+    worker::world().allreduce(t, t);
+    worker::group().allreduce(t, t);
+  });
   register_global_func("gpu.turns", [](const Tensor& t, int64_t n) {
     for (int64_t i = 0; i < n; ++i) worker::group().allreduce(t, t, ReduceOp::kMax);
   });
@@ -407,6 +412,19 @@ TEST_F(Gpus, a_circle_with_a_collective_of_the_host_is_found) {
     const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
     s.allreduce(y, y);
     expect_all(s, y, static_cast<float>(workers()), 10);
+  }
+}
+
+TEST_F(Gpus, communicators_that_wait_for_each_other_are_aborted_together) {
+  if (workers() < 2) return;
+  Session s = make();
+  for (int i = 0; i < 3; ++i) {
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+    s.call(s.get_global_func("gpu.turns"), {x, 1});  // both communicators are there
+    s.allreduce(x, x, "max", false);
+    s.sync_all();
+    s.call(s.get_global_func("gpu.two_but_one"), {x, workers() - 1});
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("on purpose"), std::string::npos);
   }
 }
 

@@ -415,6 +415,7 @@ STANDIN Status ncclCommAbort(Comm comm) {
   const auto found = find(comm);
   if (!found) return kInvalidArgument;
   found->is_aborted = true;
+  standin::synchronize(found->device);  // frees memory: work of other communicators, too
   const std::lock_guard lock(all_mutex);
   all().erase(comm);
   return kSuccess;

@@ -27,6 +27,8 @@ using Stream = void*;
 [[gnu::visibility("default")]] int device_count();
 /// Beside what the pool uses and keeps, for another library.
 [[gnu::visibility("default")]] bool has_room(int id, size_t size_bytes);
+/// Waits for all that has been enqueued on the device, as it does when memory is freed there (cudaFree).
+[[gnu::visibility("default")]] void synchronize(int id);
 /// 0, or what this use of a function is to return (STANDIN_FAIL).
 [[gnu::visibility("default")]] int injected(const char* function);
 
