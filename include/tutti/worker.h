@@ -83,7 +83,7 @@ TUTTI_API Device device();  ///< what init_ccl gave this worker; cpu(0) before
 /// The one that is in use: "nccl" where init_ccl("auto") has found GPUs for all; "auto": host memory, on a node as "local".
 TUTTI_API std::string ccl();
 TUTTI_API Comm world();  ///< all workers
-TUTTI_API Comm group();  ///< the workers of our group
+TUTTI_API Comm group();  ///< the workers of our group; with one group the same communicator as world()
 /// These workers, by rank; this one is among them. Nobody waits: each of them names the same list, in the same order, and gets
 /// the same communicator. It is kept as long as the session, and found again.  @throws UsageError  no such list
 TUTTI_API Comm comm(const std::vector<int>& workers);

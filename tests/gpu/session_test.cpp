@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -29,6 +30,13 @@ void launch(const Tensor& t, float (*change)(float)) {
     for (int64_t i = 0; i < n; ++i) at[i] = change(at[i]);
     return 0;
   });
+}
+
+/// Of all workers, beside the world.
+Comm backwards() {
+  std::vector<int> workers(static_cast<size_t>(worker::count()));
+  std::iota(workers.rbegin(), workers.rend(), 0);
+  return worker::comm(workers);
 }
 
 const bool registered = [] {
@@ -106,15 +114,15 @@ const bool registered = [] {
   });
   register_global_func("gpu.circle_of_two", [](int64_t who) {
     const Tensor t = Tensor::empty({4}, kFloat32, worker::device());
-    if (worker::id() == who) worker::group().barrier();
+    if (worker::id() == who) backwards().barrier();
     worker::world().allreduce(t, t);
     Tensor::empty(t.shape(), t.dtype()).copy_from(t);
-    if (worker::id() != who) worker::group().barrier();
+    if (worker::id() != who) backwards().barrier();
   });
   register_global_func("gpu.two_but_one", [](const Tensor& t, int64_t who) {
     if (worker::id() == who) throw std::runtime_error("on purpose");
     worker::world().allreduce(t, t);
-    worker::group().allreduce(t, t);
+    backwards().allreduce(t, t);
   });
   register_global_func("gpu.turns", [](const Tensor& t, int64_t n) {
     for (int64_t i = 0; i < n; ++i) worker::group().allreduce(t, t, ReduceOp::kMax);
@@ -420,8 +428,7 @@ TEST_F(Gpus, communicators_that_wait_for_each_other_are_aborted_together) {
   Session s = make();
   for (int i = 0; i < 3; ++i) {
     const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
-    s.call(s.get_global_func("gpu.turns"), {x, 1});  // both communicators are there
-    s.allreduce(x, x, "max", false);
+    s.call(s.get_global_func("gpu.two_but_one"), {x, -1});  // both communicators are there
     s.sync_all();
     s.call(s.get_global_func("gpu.two_but_one"), {x, workers() - 1});
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("on purpose"), std::string::npos);

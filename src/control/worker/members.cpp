@@ -20,6 +20,7 @@ Collectives::Members world_of(const Layout& layout, int worker) {
 }
 
 Collectives::Members group_of(const Layout& layout, int worker) {
+  if (layout.num_groups == 1) return world_of(layout, worker);  // one communicator, which takes memory of the device
   const int size = layout.group_size(), group = worker / size;
   Collectives::Members members{
       .key = group_key(group), .workers = std::vector<int>(static_cast<size_t>(size)), .rank = worker % size};
