@@ -287,7 +287,7 @@ int measure_collective(const std::string& operation, const CollectiveOptions& o)
       if (host.debug_get_from_remote(w).as<std::string>() != host.debug_get_from_remote(0).as<std::string>())
         throw UsageError("--skew: workers are on several hosts, whose clocks differ; expected one host");
   }
-  session.init_ccl(o.ccl);
+  if (o.ccl != "auto") session.init_ccl(o.ccl);  // "auto" might take GPUs; a session begins with the host's
   session.sync_all();
   CollectiveReport report(o, operation, workers);
   auto measure = session.get_global_func("bench.collective");

@@ -52,7 +52,10 @@ std::optional<Refusal> refusal(int32_t device_type) {
       write_all(to, error.what());
     }
   };
-  if (!ask_apart(kPatience, said, look)) return Refusal{"it crashes, or does not answer, when it is loaded", kReset};
+  if (!ask_apart(kPatience, said, look))
+    return Refusal{"it crashes, or does not answer within 15 s, when it is loaded",
+                   "load it by itself (python3 -c \"import ctypes; ctypes.CDLL('libcuda.so.1')\", or that name of NCCL); dmesg "
+                   "may tell more"};
   if (said.empty()) return std::nullopt;
   const size_t end = said.find("; ");
   return Refusal{said.substr(0, end), end == std::string::npos ? "read the message" : said.substr(end + 2)};

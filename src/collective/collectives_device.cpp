@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <string>
 #include <thread>
@@ -56,6 +57,8 @@ Communicator& Collectives::device_comm(const Members& comm) {
     const auto dst = Tensor::wrap(all.data(), {std::ssize(all)}, kUInt8);
     run(comm, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
   };
+  // to make one, and to abort one, may wait inside NCCL for work of the device, where nobody hears of a failure
+  current_streams().finish();
   run(comm, {.op = CollectiveOp::kBarrier});  // all or none
   if (const auto old = retired_.extract(comm.key)) old.mapped()->abort();
   return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
@@ -64,50 +67,82 @@ Communicator& Collectives::device_comm(const Members& comm) {
 /// All at the same time: NCCL frees memory of the device as it aborts one, which waits for the work of the others there.
 void Collectives::abort_all(std::initializer_list<const Comms*> all) noexcept {
   std::vector<std::thread> threads;
+  std::vector<Communicator*> left;
   for (const Comms* comms : all)
     for (const auto& [key, made] : *comms) try {
-        if (made) threads.emplace_back([&made] { made->abort(); });
+        left.push_back(made.get());
+        if (made) threads.emplace_back([one = made.get()] { one->abort(); });
+        left.pop_back();
       } catch (const std::exception&) {  // no thread can be had
-        made->abort();
       }
+  for (Communicator* one : left) one->abort();
   for (std::thread& thread : threads) thread.join();
 }
+
+namespace {
+
+/// What a worker could use of a ccl of GPUs.
+enum Choice : int64_t { kNoDriver = 0, kLacksSomething = -1, kBadNumbers = -2 };  // else a hash of the GPU
+
+struct Chooses {
+  int64_t choice = kNoDriver;
+  std::string why = {};                // not
+  std::exception_ptr error = nullptr;  // of kBadNumbers
+};
+
+Chooses look(const Ccl& row, const std::function<int32_t(int32_t type)>& device_id, int rank) {
+  if (!find_device_api({row.device_type, 0})) return {};
+  try {
+    row.check(row.device_type);
+    const Device device{row.device_type, device_id(row.device_type)};
+    const auto count = std::ssize(device_api(device).pci_ids());
+    if (device.id >= count) return {kLacksSomething, fmt::format("no {}: there are {}", to_string(device), count)};
+    const std::string name = physical_name(device);
+    return {name.empty() ? rank + 1 : static_cast<int64_t>(std::hash<std::string>()(name) >> 1 | 1)};
+  } catch (const SystemError& error) {
+    return {kLacksSomething, error.what()};
+  } catch (const UsageError& error) {
+    return {kBadNumbers, error.what(), std::current_exception()};
+  }
+}
+
+}  // namespace
 
 /// Collective, and the same on all workers.
 const Ccl* Collectives::choose_gpus(const Members& world, const std::function<int32_t(int32_t type)>& device_id) {
   const auto rows = ccls_of_gpus();
   const size_t size = world.workers.size();
-  std::vector<int64_t> mine(rows.size()), all(size * rows.size());  // a hash of the GPU; 0: none can be used
-  std::vector<std::string> reasons(rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) try {
-      device_api({rows[i].device_type, 0});
-      rows[i].check(rows[i].device_type);
-      const Device device{rows[i].device_type, device_id(rows[i].device_type)};
-      const std::string name = physical_name(device);
-      mine[i] = name.empty() ? world.rank + 1 : static_cast<int64_t>(std::hash<std::string>()(name) | 1);
-    } catch (const SystemError& error) {
-      reasons[i] = error.what();
-    }
+  std::vector<Chooses> own;
+  std::vector<int64_t> mine, all(size * rows.size());
+  for (const Ccl& row : rows) {
+    own.push_back(look(row, device_id, world.rank));
+    mine.push_back(own.back().choice);
+  }
   const auto src = Tensor::wrap(mine.data(), {std::ssize(mine)}, kInt64),
              dst = Tensor::wrap(all.data(), {std::ssize(all)}, kInt64);
   run(world, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
+  std::string why_not;  // what this worker has to say, should the host be taken
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::vector<int64_t> gpus;
-    for (size_t r = 0; r < size; ++r) gpus.push_back(all[r * rows.size() + i]);
-    const auto lacking = std::ranges::find(gpus, 0);
-    const bool some_can = std::ranges::any_of(gpus, [](int64_t gpu) { return gpu != 0; });
-    // what a worker lacks is for its user to mend where it has a driver, or others have all
-    if (!reasons[i].empty() && (some_can || (world.rank == 0 && find_device_api({rows[i].device_type, 0}))))
-      log(LogLevel::kWarn, "init_ccl: 'auto' takes no GPUs: worker {}: {}", plane_.worker, reasons[i]);
-    if (lacking != gpus.end()) continue;
-    std::ranges::sort(gpus);
-    if (settings().allow_shared_device || std::ranges::adjacent_find(gpus) == gpus.end()) {
+    std::vector<int64_t> choices;
+    for (size_t r = 0; r < size; ++r) choices.push_back(all[r * rows.size() + i]);
+    const auto lacks = [](int64_t choice) { return choice == kNoDriver || choice == kLacksSomething; };
+    const auto first = std::ranges::find_if(choices, lacks);
+    if (first != choices.end()) {
+      // of some that lack the same thing one speaks, unless others have all
+      const bool some_can = !std::ranges::all_of(choices, lacks), is_first = first - choices.begin() == world.rank;
+      if (lacks(mine[i]) && (some_can || (is_first && mine[i] == kLacksSomething)))
+        why_not += fmt::format("; {}: worker {}: {}", rows[i].name, plane_.worker, own[i].why.empty() ? "no driver" : own[i].why);
+      continue;
+    }
+    if (own[i].error) std::rethrow_exception(own[i].error);
+    std::ranges::sort(choices);
+    if (settings().allow_shared_device || std::ranges::adjacent_find(choices) == choices.end()) {
       if (world.rank == 0) log(LogLevel::kInfo, "init_ccl: 'auto' takes '{}'", rows[i].name);
       return &rows[i];
     }
-    if (world.rank == 0)
-      log(LogLevel::kWarn, "init_ccl: 'auto' takes no GPUs: some workers would share one ('{}')", rows[i].name);
+    if (world.rank == 0) why_not += fmt::format("; {}: some workers would share a GPU", rows[i].name);
   }
+  if (!why_not.empty()) log(LogLevel::kWarn, "init_ccl: 'auto' takes the host's memory{}", why_not);
   return nullptr;
 }
 

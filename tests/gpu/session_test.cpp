@@ -124,6 +124,12 @@ const bool registered = [] {
     worker::world().allreduce(t, t);
     backwards().allreduce(t, t);
   });
+  register_global_func("gpu.throws", [] { throw std::runtime_error("before all"); });
+  register_global_func("gpu.first_two", [](const Tensor& t, int64_t who) {
+    if (worker::id() == who) throw std::runtime_error("on purpose");
+    worker::world().allreduce(t, t);
+    if (worker::id() < 2) worker::comm({0, 1}).allreduce(t, t);
+  });
   register_global_func("gpu.turns", [](const Tensor& t, int64_t n) {
     for (int64_t i = 0; i < n; ++i) worker::group().allreduce(t, t, ReduceOp::kMax);
   });
@@ -431,6 +437,22 @@ TEST_F(Gpus, communicators_that_wait_for_each_other_are_aborted_together) {
     s.call(s.get_global_func("gpu.two_but_one"), {x, -1});  // both communicators are there
     s.sync_all();
     s.call(s.get_global_func("gpu.two_but_one"), {x, workers() - 1});
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("on purpose"), std::string::npos);
+  }
+}
+
+TEST_F(Gpus, a_failure_is_heard_while_a_communicator_is_made_anew) {
+  if (workers() < 3) return;
+  Session s = make();
+  const auto f = s.get_global_func("gpu.first_two");
+  for (int i = 0; i < 3; ++i) {
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+    s.call(f, {x, -1});
+    s.sync_all();
+    s.call(s.get_global_func("gpu.throws"), {});
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("before all"), std::string::npos);
+    s.allreduce(x, x, "max", false);  // the world's is new; that of workers 0 and 1 is not, and x never gets to its end there
+    s.call(f, {x, workers() - 1});
     EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("on purpose"), std::string::npos);
   }
 }

@@ -37,8 +37,10 @@ inline tutti::Session make_session_of_several() {
   if (workers() > 1) return make_session();
   return kind() == "process" ? tutti::Session(tutti::ProcessSession(2)) : tutti::Session(tutti::ThreadedSession(2));
 }
-/// 1 and, where the workers divide, 2.
-inline std::vector<int> group_counts() { return workers() % 2 == 0 ? std::vector{1, 2} : std::vector{1}; }
+/// 1 and, where the workers divide, 2; of three workers 3.
+inline std::vector<int> group_counts() {
+  return workers() == 3 ? std::vector{1, 3} : workers() % 2 == 0 ? std::vector{1, 2} : std::vector{1};
+}
 
 inline std::vector<float> iota(int64_t n, float first = 0) {
   std::vector<float> v(static_cast<size_t>(n));

@@ -32,8 +32,8 @@ TUTTI_API Session session_from(MPI_Comm comm, SessionOptions options = {}, Where
 
 /// The communicator of a worker's peers: ranks are `comm`'s ranks. For a worker function's own MPI calls; tutti sends nothing on
 /// it. Collective over `comm` when first asked for: members agree first, so one that fails fails all. It lives until the session
-/// ends (of a split: until the command ends); don't free it. MPI calls on it are MPI's: a member that does not join hangs the
-/// others, and its error handler is MPI_COMM_WORLD's.
+/// ends (of a split: until the command ends); don't free it. In a session of one group that of group() is that of world(). MPI
+/// calls on it are MPI's: a member that does not join hangs the others, and its error handler is MPI_COMM_WORLD's.
 /// @throws UsageError  the session's workers are no MPI ranks (threads, ProcessSession)
 TUTTI_API MPI_Comm communicator(const Comm& comm);
 

@@ -60,7 +60,12 @@ class NcclCommunicator final : public Communicator {
     return status == kSuccess || status == kInProgress ? "" : library_.describe("a collective", status, comm_);
   }
   void abort() noexcept override {
-    if (comm_) f().abort.call(std::exchange(comm_, nullptr));
+    if (!comm_) return;
+    try {
+      device_api(device_).streams()->set_device(device_.id);  // NCCL sets it back to what this thread had: else to GPU 0
+    } catch (const std::exception&) {                         // it is lost
+    }
+    f().abort.call(std::exchange(comm_, nullptr));
   }
 
  private:

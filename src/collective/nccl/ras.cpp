@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string_view>
@@ -35,7 +36,7 @@ Address address() {
   return {host, text.substr(colon + 1)};
 }
 
-/// A connection of which no call takes longer than the patience.
+/// A connection that takes no longer than the patience, but for the time to look up a host's name.
 class Client {
  public:
   explicit Client(const Address& to) {
@@ -73,6 +74,7 @@ class Client {
     for (char bytes[4096]; heard.size() < kMostBytes && !(one_line && heard.ends_with('\n'));) {
       set_limits();
       const ssize_t n = Clock::now() < end_ ? recv(socket_, bytes, sizeof bytes, 0) : 0;
+      if (n < 0 && errno == EINTR) continue;  // a time limit of the socket has signals end it
       if (n <= 0) break;
       heard.append(bytes, static_cast<size_t>(n));
     }
@@ -101,7 +103,11 @@ std::string ras_status() {
   if (!client.say(fmt::format("TIMEOUT {}\n", kNcclWaits_s)) || client.hear(true) != "OK\n") return {};
   if (!client.say("STATUS\n")) return {};
   const std::string text = client.hear(false);
-  return text.empty() ? text : fmt::format("NCCL's RAS at {}:{} says:\n{}", at.host, at.port, text);
+  return text.empty()
+             ? text
+             : fmt::format(
+                   "the NCCL job that listens at {}:{} says (another one on this node may have the port: set NCCL_RAS_ADDR):\n{}",
+                   at.host, at.port, text);
 }
 
 }  // namespace tutti::detail::nccl

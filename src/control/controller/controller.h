@@ -38,6 +38,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void set_ccl(std::string_view ccl) {
     const std::lock_guard lock(look_mutex_);  // a report may read it
     ccl_ = ccl;
+    may_have_gpus_ = ccl != "mpi" && ccl != "local";
   }
   bool timed_out() const { return timed_out_.load(); }
   bool is_lost();       ///< no while a call is under way in another thread
@@ -117,6 +118,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void flush();
 
   std::string kind_, ccl_ = "auto";
+  bool may_have_gpus_ = false;  // since init_ccl
   uint64_t id_;
   pid_t pid_;
   uint32_t process_generation_;

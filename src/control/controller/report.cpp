@@ -40,15 +40,15 @@ bool Controller::is_idle_on_one_node() {
 
 std::string Controller::report(std::string_view why) {
   std::vector<WorkerState> states;
-  bool has_nccl = false;
+  bool may_have_nccl = false;
   {
     std::lock_guard lock(look_mutex_);
     if (!workers_) return {};
-    has_nccl = ccl_ == "nccl" || ccl_ == "rccl";
+    may_have_nccl = may_have_gpus_;
     states = workers_->inspector().look(Clock::now() + kLookFor, true);
   }
   return fmt::format("hang report of the {} session with {} workers: {}\n{}{}", kind_, layout_.num_workers, why,
-                     hang_report(states, layout_.num_workers, seq_.load()), has_nccl ? nccl::ras_status() : "");
+                     hang_report(states, layout_.num_workers, seq_.load()), may_have_nccl ? nccl::ras_status() : "");
 }
 
 Progress Controller::progress() {

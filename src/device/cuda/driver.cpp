@@ -20,12 +20,13 @@ struct Vendor {
   const char *what, *variable, *remedy, *visible;
   std::array<const char*, 4> libraries;  // the first one that is there
 };
-constexpr Vendor kNvidia{"CUDA driver",
-                         "TUTTI_CUDA_LIBRARY",
-                         "install NVIDIA's driver (nvidia-smi must list the GPU); in a container, start it with its GPUs (docker "
-                         "run --gpus all, apptainer exec --nv)",
-                         "CUDA_VISIBLE_DEVICES",
-                         {"libcuda.so.1"}};
+constexpr Vendor kNvidia{
+    "CUDA driver",
+    "TUTTI_CUDA_LIBRARY",
+    "install NVIDIA's driver, 525 or later (nvidia-smi must list the GPU); in a container, start it with its "
+    "GPUs (docker run --gpus all, apptainer exec --nv)",
+    "CUDA_VISIBLE_DEVICES",
+    {"libcuda.so.1"}};
 constexpr Vendor kAmd{
     "HIP runtime",
     "TUTTI_HIP_LIBRARY",

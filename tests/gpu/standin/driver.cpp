@@ -223,16 +223,14 @@ char* reach(Stream stream, const void* memory, size_t size_bytes) {
   return reach_on(*state().destroyed_streams.at(stream), memory, size_bytes);
 }
 void synchronize(int id) {
-  std::vector<std::shared_ptr<Queue>> queues;
+  const auto left = std::make_shared<std::atomic<size_t>>(0);
   Device* device = nullptr;
   {
-    const Lock lock(state().mutex);
+    const Lock lock(state().mutex);  // no stream is destroyed meanwhile
     device = &state().devices[static_cast<size_t>(id)];
     for (const auto& [stream, queue] : state().streams)
-      if (&queue->device == device) queues.push_back(queue);
+      if (&queue->device == device) ++*left, queue->add([left] { return --*left, kSuccess; });
   }
-  const auto left = std::make_shared<std::atomic<size_t>>(queues.size());
-  for (const auto& queue : queues) queue->add([left] { return --*left, kSuccess; });
   while (*left > 0 && device->sticky == kSuccess) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 bool is_stream(Stream stream) { return find_stream(stream) != nullptr; }

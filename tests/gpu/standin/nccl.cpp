@@ -414,6 +414,7 @@ STANDIN Status ncclCommAbort(Comm comm) {
   ENTER();
   const auto found = find(comm);
   if (!found) return kInvalidArgument;
+  if (standin::current_device() != found->device) return kInvalidUsage;  // NCCL would make this thread use GPU 0
   found->is_aborted = true;
   standin::synchronize(found->device);  // frees memory: work of other communicators, too
   const std::lock_guard lock(all_mutex);
