@@ -191,8 +191,9 @@ void check_amd(Findings& findings) {
     return findings.push_back(
         {"GPU driver", Level::kProblem, "AMD GPUs on the bus, but /dev/kfd can't be opened",
          "modprobe amdgpu; be in groups render and video; in a container: --device /dev/kfd --device /dev/dri"});
-  if (const auto refused = refusal<gpu::Driver>(dl::kROCM))
-    return findings.push_back({"GPU driver", Level::kProblem, "AMD GPUs on the bus, but " + refused->why, refused->fix});
+  if (const auto refused = refusal<gpu::Driver>(dl::kROCM))  // a screen's GPU needs no ROCm
+    return findings.push_back({"GPU driver", gpu::Driver::is_installed(dl::kROCM) ? Level::kProblem : Level::kWarning,
+                               "AMD GPUs on the bus, but " + refused->why, refused->fix});
   if (const auto refused = refusal<nccl::Library>(dl::kROCM))
     findings.push_back({"RCCL", Level::kWarning, refused->why + ": GPUs exchange data by way of the host", refused->fix});
 }

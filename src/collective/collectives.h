@@ -92,6 +92,7 @@ class Collectives {
   };
   HostComm& host_comm(const Members& comm);
   Communicator& device_comm(const Members& comm);
+  std::string why_lost() const;
   using Comms = std::map<CommKey, std::unique_ptr<Communicator>>;  // ordered: freed in the same order everywhere
   static void abort_all(std::initializer_list<const Comms*> all) noexcept;
   const Ccl* choose_gpus(const Members& world, const std::function<int32_t(int32_t type)>& device_id);

@@ -63,10 +63,7 @@ void Collectives::check_tensor(CollectiveOp op, const char* role, const Tensor& 
     refuse(op, fmt::format("{} lies on {}; {}", role, to_string(tensor.device()),
                            device_ccl_ ? fmt::format("init_ccl gave this worker {}", to_string(device_))
                                        : std::string("init_ccl first: 'nccl' or 'rccl', or 'mpi', by way of the host's memory")));
-  if (tensor.device().type != dl::kCPU && !device_error_.empty())
-    refuse(op, fmt::format(
-                   "the communicators of ccl '{}' were aborted ({}); the session makes new ones when this error has been raised",
-                   device_ccl_->name, device_error_));
+  if (tensor.device().type != dl::kCPU && !device_error_.empty()) refuse(op, why_lost());
   if (!tensor.is_contiguous())
     refuse(op, fmt::format("{} is a strided view, expected a row-major array "
                            "(C++: Tensor::contiguous(), Python: numpy.ascontiguousarray)",

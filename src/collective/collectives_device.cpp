@@ -11,6 +11,7 @@
 #include "collective/collectives.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "device/cuda/driver.h"
 #include "device/devices.h"
 #include "device/streams.h"
 
@@ -58,7 +59,15 @@ Communicator& Collectives::device_comm(const Members& comm) {
     run(comm, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
   };
   // to make one, and to abort one, may wait inside NCCL for work of the device, where nobody hears of a failure
-  current_streams().finish();
+  try {
+    current_streams().finish();
+    if (!device_error_.empty()) throw UsageError(why_lost());
+  } catch (const TransportError&) {
+    throw;
+  } catch (const std::exception&) {
+    agreement_.decline(agreement_.next_id(comm.key));  // the barrier
+    throw;
+  }
   run(comm, {.op = CollectiveOp::kBarrier});  // all or none
   if (const auto old = retired_.extract(comm.key)) old.mapped()->abort();
   return *(made = device_ccl_->make({plane_, comm.workers, comm.key, device_, all_gather}));
@@ -91,8 +100,8 @@ struct Chooses {
 };
 
 Chooses look(const Ccl& row, const std::function<int32_t(int32_t type)>& device_id, int rank) {
-  if (!find_device_api({row.device_type, 0})) return {};
   try {
+    device_api({row.device_type, 0});
     row.check(row.device_type);
     const Device device{row.device_type, device_id(row.device_type)};
     const auto count = std::ssize(device_api(device).pci_ids());
@@ -100,7 +109,7 @@ Chooses look(const Ccl& row, const std::function<int32_t(int32_t type)>& device_
     const std::string name = physical_name(device);
     return {name.empty() ? rank + 1 : static_cast<int64_t>(std::hash<std::string>()(name) >> 1 | 1)};
   } catch (const SystemError& error) {
-    return {kLacksSomething, error.what()};
+    return {gpu::Driver::is_installed(row.device_type) ? kLacksSomething : kNoDriver, error.what()};
   } catch (const UsageError& error) {
     return {kBadNumbers, error.what(), std::current_exception()};
   }
@@ -113,37 +122,52 @@ const Ccl* Collectives::choose_gpus(const Members& world, const std::function<in
   const auto rows = ccls_of_gpus();
   const size_t size = world.workers.size();
   std::vector<Chooses> own;
-  std::vector<int64_t> mine, all(size * rows.size());
+  std::vector<int64_t> mine;
   for (const Ccl& row : rows) {
     own.push_back(look(row, device_id, world.rank));
     mine.push_back(own.back().choice);
   }
+  mine.push_back(settings().allow_shared_device);  // where all say so
+  std::vector<int64_t> all(size * mine.size());
   const auto src = Tensor::wrap(mine.data(), {std::ssize(mine)}, kInt64),
              dst = Tensor::wrap(all.data(), {std::ssize(all)}, kInt64);
   run(world, {.op = CollectiveOp::kAllgather, .src = &src, .dst = &dst});
+  const auto told = [&](size_t i) {
+    std::vector<int64_t> values;
+    for (size_t r = 0; r < size; ++r) values.push_back(all[r * mine.size() + i]);
+    return values;
+  };
+  const bool may_share = std::ranges::all_of(told(rows.size()), [](int64_t one) { return one != 0; });
   std::string why_not;  // what this worker has to say, should the host be taken
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::vector<int64_t> choices;
-    for (size_t r = 0; r < size; ++r) choices.push_back(all[r * rows.size() + i]);
+    std::vector<int64_t> choices = told(i);
     const auto lacks = [](int64_t choice) { return choice == kNoDriver || choice == kLacksSomething; };
-    const auto first = std::ranges::find_if(choices, lacks);
-    if (first != choices.end()) {
-      // of some that lack the same thing one speaks, unless others have all
-      const bool some_can = !std::ranges::all_of(choices, lacks), is_first = first - choices.begin() == world.rank;
-      if (lacks(mine[i]) && (some_can || (is_first && mine[i] == kLacksSomething)))
-        why_not += fmt::format("; {}: worker {}: {}", rows[i].name, plane_.worker, own[i].why.empty() ? "no driver" : own[i].why);
+    if (std::ranges::any_of(choices, lacks)) {
+      // of some that lack the same thing the first one with a driver speaks; where others have all, each of them
+      const bool some_can = !std::ranges::all_of(choices, lacks);
+      const bool is_first = std::ranges::find(choices, kLacksSomething) - choices.begin() == world.rank;
+      if (lacks(mine[i]) && (some_can || is_first))
+        why_not += fmt::format("; {}: worker {}: {}", rows[i].name, plane_.worker, own[i].why);
       continue;
     }
     if (own[i].error) std::rethrow_exception(own[i].error);
+    if (std::ranges::find(choices, kBadNumbers) != choices.end()) return &rows[i];  // to fail with those that have thrown
     std::ranges::sort(choices);
-    if (settings().allow_shared_device || std::ranges::adjacent_find(choices) == choices.end()) {
+    if (may_share || std::ranges::adjacent_find(choices) == choices.end()) {
       if (world.rank == 0) log(LogLevel::kInfo, "init_ccl: 'auto' takes '{}'", rows[i].name);
       return &rows[i];
     }
     if (world.rank == 0) why_not += fmt::format("; {}: some workers would share a GPU", rows[i].name);
   }
+  if (why_not.empty() && world.rank == 0) log(LogLevel::kInfo, "init_ccl: 'auto' takes the host's memory");
   if (!why_not.empty()) log(LogLevel::kWarn, "init_ccl: 'auto' takes the host's memory{}", why_not);
   return nullptr;
+}
+
+std::string Collectives::why_lost() const {
+  return fmt::format(
+      "the communicators of ccl '{}' were aborted ({}); the session makes new ones when this error has been raised",
+      device_ccl_->name, device_error_);
 }
 
 std::string Collectives::poll_error() {

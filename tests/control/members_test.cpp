@@ -25,6 +25,7 @@ TEST(Members, world_and_groups) {
   EXPECT_EQ(group_of(layout, 4).key, group_of(layout, 5).key);
   EXPECT_NE(group_of(layout, 4).key, group_of(layout, 2).key);
   EXPECT_EQ(group_of(layout_of(1, 1, {0}), 0).workers, std::vector<int>{0});
+  EXPECT_EQ(group_of(layout_of(4, 1, {0, 0, 0, 0}), 2).key, world_of(layout, 2).key);
 }
 
 std::string why_not(const Layout& layout, int worker, const std::vector<int>& workers) {

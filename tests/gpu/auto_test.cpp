@@ -34,6 +34,21 @@ TEST(Auto, takes_what_is_here) {
   s.shutdown();
 }
 
+// one worker, which has a driver, says what is missing
+TEST(Auto, warns_once) {
+  const char* words = std::getenv("TUTTI_TEST_WARNING");
+  Session s = make_session();
+  testing::internal::CaptureStderr();
+  s.init_ccl("auto");
+  s.sync_all();
+  const std::string said = testing::internal::GetCapturedStderr(), begin = "init_ccl: 'auto' takes the host's memory";
+  const size_t at = said.find(begin);
+  EXPECT_EQ(at != std::string::npos, words != nullptr) << said;
+  EXPECT_NE(said.find(words ? words : "", at == std::string::npos ? 0 : at), std::string::npos) << said;
+  EXPECT_EQ(said.find(begin, at == std::string::npos ? at : at + 1), std::string::npos) << said;
+  s.shutdown();
+}
+
 // where all have GPUs; else numbers are ignored, as by "mpi"
 TEST(Auto, takes_the_numbers_that_it_is_given) {
   Session s = make_session();

@@ -86,19 +86,19 @@ TEST(Ras, others_say_nothing_within_seconds) {
                               +[](int client) { line_of(client), line_of(client); },  // silent, until the client has gone
                               +[](int client) {                                       // a little, again and again
                                 line_of(client);
-                                for (const auto end = Clock::now() + 6s; Clock::now() < end && say(client, "x");)
+                                for (const auto end = Clock::now() + 30s; Clock::now() < end && say(client, "x");)
                                   std::this_thread::sleep_for(100ms);
                               }}) {
     const Service service(answer);
     const auto since = Clock::now();
     EXPECT_EQ(detail::nccl::ras_status(), "");
-    EXPECT_LT(Clock::now() - since, 5s);
+    EXPECT_LT(Clock::now() - since, 15s);
   }
 }
 
 TEST(Ras, nobody_there_is_no_wait) {
   const auto since = Clock::now();
-  for (const char* address : {"127.0.0.1:1", "127.0.0.1:none", "[::1]:1", ":", ""}) {
+  for (const char* address : {"127.0.0.1:1", "127.0.0.1:none", "[::1]:1", ":", "127.0.0.1:"}) {
     setenv("NCCL_RAS_ADDR", address, 1);
     EXPECT_EQ(detail::nccl::ras_status(), "") << address;
   }
@@ -107,6 +107,7 @@ TEST(Ras, nobody_there_is_no_wait) {
 }
 
 std::atomic<bool> goes_on{false};
+std::atomic<int> stuck{0};
 
 TEST(Ras, hang_report_has_it) {
   const Service service(answer_well);
@@ -115,15 +116,17 @@ TEST(Ras, hang_report_has_it) {
       while (!goes_on) std::this_thread::sleep_for(1ms);
       return 0;
     });
+    ++stuck;
     Tensor::empty(x.shape(), x.dtype()).copy_from(x);  // waits
   });
   for (const char* ccl : {"nccl", "auto"}) {
-    goes_on = false;
+    goes_on = false, stuck = 0;
     ThreadedSession session(2);
     session.init_ccl(ccl);
     const DRef x = session.empty({4}, kFloat32);
     session.sync_all();
     session.call(session.get_global_func("ras.stuck"), {x});
+    while (stuck < 2) std::this_thread::sleep_for(1ms);
     try {
       session.sync_all(500ms);
       ADD_FAILURE() << "nothing was thrown";

@@ -56,7 +56,8 @@ class NcclCommunicator final : public Communicator {
   std::string poll_error() override {
     Status status = kSuccess;
     if (!comm_) return {};
-    if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess) status = failed;
+    if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess)
+      return library_.describe(f().async_error.name, failed, comm_);
     return status == kSuccess || status == kInProgress ? "" : library_.describe("a collective", status, comm_);
   }
   void abort() noexcept override {
@@ -159,7 +160,8 @@ Status NcclCommunicator::settle(Status status, Clock::time_point end) {
   while (status == kInProgress && Clock::now() < end) {
     std::this_thread::yield();
     plane_.check_device();
-    if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess) return failed;
+    if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess)
+      throw SystemError(library_.describe(f().async_error.name, failed, comm_));
   }
   return status;
 }

@@ -40,6 +40,7 @@ Address address() {
 class Client {
  public:
   explicit Client(const Address& to) {
+    if (to.host.empty() || to.port.empty()) return;
     const addrinfo wanted{.ai_flags = 0,
                           .ai_family = AF_UNSPEC,
                           .ai_socktype = SOCK_STREAM,

@@ -52,6 +52,13 @@ const std::string& library_of() {
   return found;
 }
 
+const std::string& path_of(int32_t type) {
+  const bool is_cuda = type == dl::kCUDA;
+  const std::string& set = is_cuda ? settings().cuda_library : settings().hip_library;
+  if (!set.empty()) return set;
+  return is_cuda ? library_of<kNvidia>() : library_of<kAmd>();
+}
+
 /// Looks functions up in a library, each by its name.
 class Library {
  public:
@@ -104,13 +111,14 @@ Functions load(int32_t type, const std::string& path) {
 const Driver& Driver::of(int32_t type) {
   static auto& of_nvidia = *new Libraries<Driver>;
   static auto& of_amd = *new Libraries<Driver>;
-  const bool is_cuda = type == dl::kCUDA;
-  const std::string& set = is_cuda ? settings().cuda_library : settings().hip_library;
-  return (is_cuda ? of_nvidia : of_amd)
-      .get(!set.empty() ? set
-           : is_cuda    ? library_of<kNvidia>()
-                        : library_of<kAmd>(),
-           [&](const std::string& path) { return new Driver(type, path); });
+  return (type == dl::kCUDA ? of_nvidia : of_amd).get(path_of(type), [&](const std::string& path) {
+    return new Driver(type, path);
+  });
+}
+
+bool Driver::is_installed(int32_t type) {
+  std::string why;
+  return open_library(path_of(type), why) != nullptr;
 }
 
 Driver::Driver(int32_t type, const std::string& path) : functions(load(type, path)), type_(type) {

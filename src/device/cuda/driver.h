@@ -30,6 +30,7 @@ class Driver {
  public:
   /// `type`: DLPack's kCUDA or kROCM.  @throws SystemError  no driver, one that is too old, or no GPU that this process may use
   static const Driver& of(int32_t type);
+  static bool is_installed(int32_t type);  ///< its library can be loaded, whatever it says then
 
   const Functions functions;
   int32_t type() const { return type_; }

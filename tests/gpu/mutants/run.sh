@@ -32,6 +32,8 @@ red() {
     build/tests/collective/contract_test --gtest_filter=*gpus && return
   run "session of RCCL" env TUTTI_TEST_CCL=rccl TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=2 "$gpu/gpu_session_test" && return
   run announcements build/tests/agreement/announcements_test && return
+  run RAS "$gpu/gpu_ras_test" && return
+  run auto env TUTTI_TEST_EXPECT=nccl TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 "$gpu/gpu_auto_test" && return
   run "choice of a GPU" build/tests/control/members_test && return
   run "by way of the host" env TUTTI_TEST_GPUS=8 TUTTI_TEST_CCL=mpi TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=2 \
     build/tests/collective/communicator_test && return
