@@ -38,13 +38,15 @@ def run(fail=None, *args):
 def judge(case):
     """"" or what is wrong."""
     function, use, code = case
-    status, out, err = run(f"{function}:{use}:{code}")
+    status, out, err = run(f"{function}:{use}:{code}", "uses")
     if status is None:
         return "hangs\n" + out + err
     ending = out.splitlines()[0] if out else ""
     if status != 0 or not re.match("done$|error, (goes on|stays): |at the end: |ended: ", ending):
         return f"exit code {status}\n" + out + err
     if ending == "done":
+        if int(dict(re.findall(r"^use (\w+) (\d+)$", out, re.MULTILINE)).get(function, 0)) < use:
+            return ""  # how often some are called is a matter of time: this time not so often
         # memory is freed, and it is tried again; some queries are about pinned pieces, which are not used again then
         is_met = function in FREES or (function, code) == ("cuMemAllocFromPoolAsync", 2) or function == "cuEventQuery"
         return "" if is_met else "nobody noticed it\n" + out + err
