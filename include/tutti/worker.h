@@ -21,10 +21,10 @@ struct CommHandle;
 }
 
 /// A set of workers that exchange tensors. Every operation is collective: every member calls it, in the same order,
-/// inside the same command. In host memory, and across nodes, members agree first: if one can't take part or its operands
-/// differ, all members throw, within a second, and nothing pairs with a later collective. On GPUs of one node a
-/// collective is started at once. A member that differs or does not come is an error of the next wait for the device;
-/// what was written there since the last wait is lost (docs/gpus.md). Tensors are row-major. src may equal dst.
+/// inside the same command. In host memory members agree first: if one can't take part or its operands differ, all
+/// members throw, within a second, and nothing pairs with a later collective. On GPUs a collective is started at
+/// once. A member that differs or does not come is an error of the next wait for the device; what was written there
+/// since the last wait is lost (docs/gpus.md). Tensors are row-major. src may equal dst.
 /// @throws UsageError      operands wrong on this worker, or not those of the others (the message says who had what)
 /// @throws RemoteError     a member failed or skips
 /// @throws TransportError  a member was lost: the session is over

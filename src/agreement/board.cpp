@@ -10,7 +10,7 @@
 namespace tutti::detail {
 namespace {
 
-constexpr size_t kFailuresBytes = 4096;
+constexpr size_t kFailuresBytes = 4096, kAnswerBytes = 4096;
 
 size_t align(size_t n) { return (n + 63) / 64 * 64; }
 
@@ -22,6 +22,7 @@ Board::Offsets Board::offsets(int num_workers, size_t n) {
   o.arrival_bytes = 4096 + static_cast<size_t>(num_workers) * 20;
   o.verdict_bytes =
       4096 + static_cast<size_t>(num_workers) * 8 * (1 + kMostSplitCounts);  // the members' counts, or why it failed
+  o.question_bytes = 4096 + static_cast<size_t>(num_workers) * 4;
   size_t at = align(sizeof(BoardHeader));
   const auto take = [&](size_t bytes) { return std::exchange(at, at + align(bytes)); };
   o.members = take(n * sizeof(BoardMember));
@@ -31,6 +32,8 @@ Board::Offsets Board::offsets(int num_workers, size_t n) {
   o.attached = take(n * kLines * kAttachedBytes);
   o.arrivals = take(n * align(SharedRecord::footprint(o.arrival_bytes)));
   o.verdicts = take(n * align(SharedRecord::footprint(o.verdict_bytes)));
+  o.questions = take(n * align(SharedRecord::footprint(o.question_bytes)));
+  o.answers = take(n * align(SharedRecord::footprint(kAnswerBytes)));
   o.failures = take(n * align(SharedRecord::footprint(kFailuresBytes)));
   o.end = at;
   return o;
@@ -62,6 +65,13 @@ SharedRecord Board::arrival(int worker) {
 SharedRecord Board::verdict(int worker) {
   return {memory_ + offsets_.verdicts + index_of(worker) * align(SharedRecord::footprint(offsets_.verdict_bytes)),
           offsets_.verdict_bytes};
+}
+SharedRecord Board::question(int worker) {
+  return {memory_ + offsets_.questions + index_of(worker) * align(SharedRecord::footprint(offsets_.question_bytes)),
+          offsets_.question_bytes};
+}
+SharedRecord Board::answer(int worker) {
+  return {memory_ + offsets_.answers + index_of(worker) * align(SharedRecord::footprint(kAnswerBytes)), kAnswerBytes};
 }
 SharedRecord Board::failures(int worker) {
   return {memory_ + offsets_.failures + index_of(worker) * align(SharedRecord::footprint(kFailuresBytes)), kFailuresBytes};

@@ -24,7 +24,8 @@ struct BoardHeader {
     std::atomic<uint64_t> claimed, since, seq;
     std::atomic<int32_t> worker;
   } device_loss;
-  alignas(64) Doorbell bell;  // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
+  std::atomic<uint32_t> questions;  // of other nodes, to which this one's leader has no answer yet
+  alignas(64) Doorbell bell;        // rung on arrivals, verdicts, hand-overs; workers in a collective sleep on it
 };
 
 struct BoardMember {
@@ -62,6 +63,8 @@ class Board {
   SharedRecord arrival(
       int worker);  ///< an encoded Arrival: all of it, when peers, a leader or a report may need more than the line
   SharedRecord verdict(int worker);   ///< an encoded RemoteVerdict, when members are on several nodes
+  SharedRecord question(int worker);  ///< an encoded Sequence: what it waits for at its device; empty: nothing
+  SharedRecord answer(int worker);    ///< an encoded Answer
   SharedRecord failures(int worker);  ///< the intervals of commands that this worker failed or skipped
 
   void tell_device_loss(const DeviceLoss& loss);                ///< the first one of each `since` stays
@@ -80,7 +83,8 @@ class Board {
 
  private:
   struct Offsets {
-    size_t members, lines, latest, past, attached, arrivals, verdicts, failures, end, arrival_bytes, verdict_bytes;
+    size_t members, lines, latest, past, attached, arrivals, verdicts, questions, answers, failures, end, arrival_bytes,
+        verdict_bytes, question_bytes;
   };
   static Offsets offsets(int num_workers, size_t workers_here);
 

@@ -13,8 +13,9 @@ std::vector<int32_t> missing_in(const MemberState& s, std::span<const MemberStat
     const auto it = std::find_if(states.begin(), states.end(), [&](const MemberState& other) { return other.worker == member; });
     const bool is_in_it =
         it != states.end() && it->id == s.id && (it->kind == MemberState::Kind::kWaits || it->kind == MemberState::Kind::kMoves);
-    const bool is_there =
-        is_in_it || (it != states.end() && std::find(it->joined.begin(), it->joined.end(), s.id) != it->joined.end());
+    const auto has_started = [&](const CollectiveId& id) { return s.at_device && id.comm == s.id.comm && id >= s.id; };
+    const bool is_there = is_in_it || (it != states.end() && (std::ranges::find(it->joined, s.id) != it->joined.end() ||
+                                                              std::ranges::any_of(it->started, has_started)));
     if (!is_there) missing.push_back(member);
   }
   return missing;

@@ -16,11 +16,13 @@ struct MemberState {
   enum class Kind : uint8_t { kUnknown, kIdle, kComputes, kWaits, kMoves };
   int32_t worker = -1;
   Kind kind = Kind::kUnknown;
-  std::string doing;                 ///< computing: the function or action. In a collective: its operation and operands
-  CollectiveId id;                   ///< of the collective it waits or moves data in
-  std::vector<int32_t> members;      ///< its
-  std::vector<CollectiveId> left;    ///< of this command, without success
-  std::vector<CollectiveId> joined;  ///< the latest, which a peer may not have seen yet
+  std::string doing;                  ///< computing: the function or action. In a collective: its operation and operands
+  CollectiveId id;                    ///< of the collective it waits or moves data in
+  std::vector<int32_t> members;       ///< its
+  std::vector<CollectiveId> left;     ///< of this command, without success
+  std::vector<CollectiveId> joined;   ///< the latest, which a peer may not have seen yet
+  std::vector<CollectiveId> started;  ///< without waiting: the latest of each communicator
+  bool at_device = false;             ///< it waits for the members of one that it has started
 };
 
 /// The members that have not come to the collective that `state` waits in.

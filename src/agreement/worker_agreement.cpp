@@ -24,6 +24,7 @@ void WorkerAgreement::begin_command(uint64_t seq) {
   seq_ = seq;
   indices_.clear();
   own_.begin_command();
+  announcements_.withdraw();
 }
 
 CollectiveId WorkerAgreement::next_id(CommKey key) {
@@ -67,9 +68,9 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
 }
 
 bool WorkerAgreement::announce(const CollectiveId& id, const Signature& signature, const std::vector<int>& members) {
-  if (!std::ranges::all_of(members, [&](int w) { return board_.has(w); })) return false;
   plane_.begins(id, signature);
   announcements_.add(id, signature, members);
+  if (board_.header().questions.load(std::memory_order_relaxed) > 0) plane_.tell_leader();
   plane_.agreed();
   hears_of_all_ = false;
   return true;

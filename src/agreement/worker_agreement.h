@@ -22,7 +22,8 @@ class WorkerAgreement final : public Agreement {
         plane_(plane),
         own_(board, worker, policy, plane),
         node_(board, policy, plane, own_),
-        announcements_(board, worker, [this](const CollectiveId& id) { return has_taken(id); }) {}
+        announcements_(
+            board, worker, [this](const CollectiveId& id) { return has_taken(id); }, [this] { plane_.tell_leader(); }) {}
   WorkerAgreement(const WorkerAgreement&) = delete;
   WorkerAgreement& operator=(const WorkerAgreement&) = delete;
   void begin_command(uint64_t seq);

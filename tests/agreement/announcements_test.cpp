@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "agreement/failures.h"
@@ -44,6 +46,59 @@ struct Node {
   std::vector<Line> memory;
   std::optional<Board> board;
   std::deque<Announcements> members;
+};
+
+/// Workers 0 and 1, and 2 and 3, on nodes of their own. What a worker asks is carried to the other node, and the answer back.
+struct Nodes {
+  Nodes() {
+    for (int node = 0; node < 2; ++node) {
+      memory.emplace_back(Board::size_bytes(4, 2) / 64);
+      boards.emplace_back(reinterpret_cast<std::byte*>(memory.back().data()), 4, std::vector<int32_t>{2 * node, 2 * node + 1});
+    }
+    for (int w = 0; w < 4; ++w)
+      members.emplace_back(
+          board_of(w), w, [](const CollectiveId&) { return true; }, [this, w] { has_asked[w] = true; });
+  }
+  Board& board_of(int worker) { return boards[static_cast<size_t>(worker) / 2]; }
+  void start(int worker, uint64_t seq, int64_t count = 10, CommKey comm = world_key()) {
+    const Signature signature{.op = CollectiveOp::kAllreduce, .dtype = kFloat32, .count = count};
+    members[static_cast<size_t>(worker)].add({comm, seq, 0}, signature, {0, 1, 2, 3});
+  }
+  void carry(int worker) {
+    if (!std::exchange(has_asked[worker], false)) return;
+    std::vector<std::byte> bytes;
+    ASSERT_TRUE(board_of(worker).question(worker).read(bytes));
+    Reader in(bytes);
+    questions[worker].emplace(decode_sequence(in));
+  }
+  void answer(int worker) {
+    if (!questions[worker]) return;
+    const auto found = questions[worker]->look(boards[worker < 2]);
+    if (!found) return;
+    questions[worker].reset();
+    Writer out;
+    encode(out, *found);
+    Reader in(out.bytes());
+    Writer again;
+    encode(again, decode_answer(in));
+    board_of(worker).answer(worker).write(again.bytes());
+  }
+  std::string look(int worker) {
+    Announcements& member = members[static_cast<size_t>(worker)];
+    for (int i = 0; i < 3; ++i) {
+      if (const auto why = member.look()) return why->message;
+      carry(worker);
+      answer(worker);
+    }
+    return member.are_settled() ? "" : "waits";
+  }
+  void finish(int worker, uint64_t seq) { board_of(worker).member(worker).finished_seq.store(seq); }
+
+  std::deque<std::vector<Node::Line>> memory;
+  std::deque<Board> boards;
+  std::deque<Announcements> members;
+  bool has_asked[4]{};
+  std::optional<Question> questions[4];
 };
 
 TEST(Announcements, settle_when_all_have_come) {
@@ -208,6 +263,108 @@ TEST(Announcements, of_one_member_need_nobody) {
   Node node(1);
   node.start(0, 1);
   EXPECT_EQ(node.look(0), "");
+}
+
+TEST(AnnouncementsAcrossNodes, settle_when_all_have_come) {
+  Nodes nodes;
+  for (const uint64_t seq : {1, 2, 3}) {
+    for (int w = 0; w < 4; ++w) {
+      EXPECT_EQ(nodes.look(w), "") << w;
+      EXPECT_EQ(nodes.look(0), w > 0 ? "waits" : "") << w;
+      nodes.start(w, seq);
+    }
+    for (int w = 0; w < 4; ++w) EXPECT_EQ(nodes.look(w), "") << w;
+  }
+}
+
+TEST(AnnouncementsAcrossNodes, that_differ_are_named) {
+  for (const int who : {1, 2, 3}) {
+    Nodes nodes;
+    for (uint64_t seq = 1; seq <= 20; ++seq)
+      for (int w = 0; w < 4; ++w) nodes.start(w, seq, seq == 5 && w == who ? 11 : 10);
+    for (int w = 0; w < 4; ++w) {
+      const std::string why = nodes.look(w), expected = "worker " + std::to_string(who) + ": allreduce sum of 11 float32";
+      EXPECT_NE(why.find(expected), std::string::npos) << w << ": " << why;
+    }
+  }
+}
+
+TEST(AnnouncementsAcrossNodes, a_member_that_has_left_or_declined_is_named) {
+  for (const bool declines : {false, true}) {
+    Nodes nodes;
+    for (const int w : {0, 1, 2}) nodes.start(w, 4);
+    nodes.finish(3, 3);
+    EXPECT_EQ(nodes.look(0), "waits");
+    if (!declines) {
+      nodes.finish(3, 4);
+      EXPECT_NE(nodes.look(0).find("allreduce: worker 3 left the command without joining"), std::string::npos) << nodes.look(0);
+      continue;
+    }
+    Arrival arrival{.worker = 3, .id = {world_key(), 4, 0}};
+    arrival.left.emplace_back(arrival.id, Origin{3, 4});
+    Writer out;
+    encode(out, arrival);
+    nodes.board_of(3).arrival(3).write(out.bytes());
+    nodes.board_of(3).line(3, 1).write(1, ArrivalLine::key_of(arrival.id, {}), 0, 0, true);
+    EXPECT_EQ(nodes.look(0), "waits");  // its failure may be reported yet
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    EXPECT_NE(nodes.look(0).find("allreduce: worker 3 has left it after its failure at command 4"), std::string::npos);
+  }
+}
+
+TEST(AnnouncementsAcrossNodes, a_member_far_ahead_is_there_and_asks_in_turn) {
+  Nodes nodes;
+  for (int w = 0; w < 4; ++w) nodes.start(w, 1, w < 2 ? 10 : 11);
+  for (uint64_t seq = 2; seq <= 200; ++seq) nodes.start(2, seq), nodes.start(3, seq);
+  EXPECT_EQ(nodes.look(2), "waits");
+  EXPECT_EQ(nodes.look(0), "");  // what the others have started first can't be seen any more
+  for (uint64_t seq = 2; seq <= 200; ++seq) nodes.start(0, seq), nodes.start(1, seq);
+  nodes.answer(2);
+  for (const int w : {0, 2})
+    EXPECT_NE(nodes.look(w).find("have started different collectives"), std::string::npos) << w << ": " << nodes.look(w);
+}
+
+TEST(AnnouncementsAcrossNodes, a_question_that_was_withdrawn_is_not_answered_by_mistake) {
+  Nodes nodes;
+  nodes.start(0, 1);
+  EXPECT_EQ(nodes.look(0), "waits");  // for 1, too
+  for (int w = 1; w < 4; ++w) nodes.start(w, 1);
+  nodes.members[0].withdraw();
+  nodes.answer(0);
+  nodes.start(0, 2);
+  EXPECT_EQ(nodes.look(0), "waits");
+  for (int w = 1; w < 4; ++w) nodes.start(w, 2);
+  EXPECT_EQ(nodes.look(0), "");
+}
+
+TEST(AnnouncementsAcrossNodes, one_that_agrees_on_what_others_have_started_is_found) {
+  Nodes nodes;
+  for (const int w : {0, 1, 2}) nodes.start(w, 4);
+  Arrival arrival{.worker = 3, .id = {world_key(), 4, 0}, .members = {0, 1, 2, 3}};
+  arrival.signature.op = CollectiveOp::kBarrier;
+  Writer out;
+  encode(out, arrival);
+  nodes.board_of(3).arrival(3).write(out.bytes());
+  nodes.board_of(3).line(3, 1).write(1, ArrivalLine::key_of(arrival.id, arrival.signature), 0, 0, true);
+  EXPECT_NE(nodes.look(0).find("worker 3: barrier"), std::string::npos) << nodes.look(0);
+}
+
+TEST(Sequences, that_are_malformed_are_refused) {
+  Sequence sequence(0, {0, 1}, 1, 64);
+  for (uint64_t seq = 1; seq <= 3; ++seq) sequence.add(ArrivalLine::key_of({world_key(), seq, 0}, {}));
+  Writer out;
+  encode(out, sequence);
+  const std::vector<std::byte> good = out.bytes();
+  Reader in(good);
+  EXPECT_EQ(decode_sequence(in).id(), sequence.id());
+  for (size_t n = 0; n < good.size(); ++n) {
+    Reader cut({good.data(), n});
+    EXPECT_THROW((void)decode_sequence(cut), WireError) << n;
+  }
+  std::vector<std::byte> bad = good;
+  bad[bad.size() - 12] = std::byte{9};  // the number of the last
+  Reader other(bad);
+  EXPECT_THROW((void)decode_sequence(other), WireError);
 }
 
 TEST(Announcements, are_read_while_they_are_written) {

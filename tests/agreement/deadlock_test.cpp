@@ -34,6 +34,19 @@ TEST(Deadlock, who_waits_for_a_circle_is_in_it) {
             (std::vector<int32_t>{0, 1, 2}));
 }
 
+TEST(Deadlock, a_circle_with_what_was_started_is_found) {
+  MemberState device = waits(0, 1, 3, {0, 1}), host = waits(1, 2, 0, {0, 1});
+  device.at_device = true;
+  device.started = {{1, 5, 3}};
+  EXPECT_TRUE(find({device, host}));
+  for (const uint32_t index : {2u, 3u, 4u}) {
+    host.started = {{1, 5, index}};
+    EXPECT_EQ(find({device, host}).has_value(), index == 2) << index;
+  }
+  host.started = {{3, 5, 4}};
+  EXPECT_TRUE(find({device, host}));
+}
+
 TEST(Deadlock, one_that_may_come_breaks_it) {
   auto computes = waits(1, 2, 0, {});
   computes.kind = Kind::kComputes;

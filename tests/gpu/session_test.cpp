@@ -120,10 +120,19 @@ const bool registered = [] {
     Tensor::empty(t.shape(), t.dtype()).copy_from(t);
     if (worker::id() != who) backwards().barrier();
   });
+  register_global_func("gpu.crossed", [](const Tensor& t, int64_t who) {
+    if (worker::id() == who) backwards().barrier();
+    worker::world().allreduce(t, t);
+    if (worker::id() != who) backwards().barrier();
+  });
   register_global_func("gpu.two_but_one", [](const Tensor& t, int64_t who) {
     if (worker::id() == who) throw std::runtime_error("on purpose");
     worker::world().allreduce(t, t);
     backwards().allreduce(t, t);
+  });
+  register_global_func("gpu.late", [](const Tensor& t, int64_t who, int64_t milliseconds) {
+    if (worker::id() == who) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    worker::world().allreduce(t, t);
   });
   register_global_func("gpu.throws", [] { throw std::runtime_error("before all"); });
   register_global_func("gpu.first_two", [](const Tensor& t, int64_t who) {
@@ -395,6 +404,33 @@ TEST_F(Gpus, a_member_that_does_something_else_is_found) {
       s.allreduce(z, z);
       expect_all(s, z, static_cast<float>(workers()), 10);
     }
+}
+
+/// Else these would wait for each other: on several nodes, too.
+TEST_F(Gpus, a_collective_starts_without_the_other_members) {
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(x, x);  // the communicator is there
+  for (const int who : {0, workers() - 1}) {
+    s.call(s.get_global_func("gpu.crossed"), {x, who});
+    EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "") << who;
+  }
+  const auto all = static_cast<float>(workers());
+  expect_all(s, x, all * all * all, 10);
+}
+
+/// Where the members are on several nodes a report says which one is waited for.
+TEST_F(Gpus, a_hang_report_names_the_member_that_does_not_come) {
+  if (workers() < 2 || std::getenv("TUTTI_SHARED_MEMORY") == nullptr) return;
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(x, x);
+  s.sync_all();
+  s.call(s.get_global_func("gpu.late"), {x, workers() - 1, 1500});
+  const std::string why = message_of<TimeoutError>([&] { s.sync_all(500ms); });
+  EXPECT_NE(why.find("waits in allreduce #0 (sum float32 x 10) of command"), std::string::npos) << why;
+  EXPECT_NE(why.find("s for worker " + std::to_string(workers() - 1)), std::string::npos) << why;
+  EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
 }
 
 TEST_F(Gpus, others_need_not_have_looked_when_a_failure_is_raised) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "agreement/board_view.h"
+#include "agreement/sequence.h"
 #include "control/segment/segment.h"
 #include "core/printable.h"
 
@@ -26,6 +27,9 @@ void encode(Writer& out, const WorkerState& s) {
   for (const CollectiveId& id : s.left) encode(out, id);
   out.put(static_cast<uint64_t>(s.joined.size()));
   for (const CollectiveId& id : s.joined) encode(out, id);
+  out.put(static_cast<uint64_t>(s.started.size()));
+  for (const CollectiveId& id : s.started) encode(out, id);
+  out.put(static_cast<uint8_t>(s.at_device));
 }
 
 WorkerState decode_worker_state(Reader& in) {
@@ -43,8 +47,37 @@ WorkerState decode_worker_state(Reader& in) {
   s.members = in.list<int32_t>();
   for (uint64_t n = in.count(20); n > 0; --n) s.left.push_back(decode_collective_id(in));
   for (uint64_t n = in.count(20); n > 0; --n) s.joined.push_back(decode_collective_id(in));
+  for (uint64_t n = in.count(20); n > 0; --n) s.started.push_back(decode_collective_id(in));
+  s.at_device = in.get<uint8_t>() != 0;
   return s;
 }
+
+namespace {
+
+/// The latest announcement of each of its communicators that are in use.
+std::vector<CollectiveId> started_by(Board& board, int worker) {
+  std::vector<Announcement> latest;
+  uint32_t since = 0;
+  for (size_t place = 0; place < Board::kSequences; ++place)
+    if (const auto one = Announcement::read(board.latest_of(worker, place))) {
+      latest.push_back(*one);
+      since = std::max(since, one->since);
+    }
+  std::vector<CollectiveId> ids;
+  for (const Announcement& one : latest)
+    if (one.since == since) ids.push_back(one.id());
+  return ids;
+}
+
+/// What it has started and asks other nodes for.
+std::optional<Sequence> question_of(Board& board, int worker) {
+  std::vector<std::byte> bytes;
+  if (!board.question(worker).read(bytes) || bytes.empty()) return std::nullopt;
+  Reader in(bytes);
+  return decode_sequence(in);
+}
+
+}  // namespace
 
 std::vector<WorkerState> look_at(Segment& segment) {
   std::vector<WorkerState> states;
@@ -76,12 +109,21 @@ std::vector<WorkerState> look_at(Segment& segment) {
         std::erase_if(s.joined, [&](const CollectiveId& id) {
           return std::any_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == id; });
         });
+    } else if (const auto asked = question_of(segment.board(), worker); asked && command && command->running()) {
+      s.kind = WorkerState::Kind::kWaits;
+      s.at_device = true;
+      s.seq = command->seq;
+      s.id = asked->latest.id();
+      s.doing = describe(s.id, asked->latest.signature());
+      s.seconds = scale.seconds_between(command->begin, now);
+      s.members.assign(asked->members.begin(), asked->members.end());
     } else if (command && command->running()) {
       s.kind = WorkerState::Kind::kComputes;
       s.seq = command->seq;
       s.doing = command->function.empty() ? to_string(command->action) : command->function;
       s.seconds = scale.seconds_between(command->begin, now);
     }
+    s.started = started_by(segment.board(), worker);
     states.push_back(std::move(s));
   }
   return states;

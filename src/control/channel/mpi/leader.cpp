@@ -24,7 +24,9 @@ Leader::Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail, N
       now_(now),
       traces_(segment),
       ring_(segment.commands()),
-      arrival_versions_(segment.workers().size(), 0) {
+      arrival_versions_(segment.workers().size(), 0),
+      question_versions_(segment.workers().size(), 0),
+      asking_(segment.workers().size()) {
   // a binomial tree over the nodes: the parent clears the lowest bit
   const int num_nodes = segment.layout().num_nodes();
   if (!is_root_) parent_ = segment.layout().leader_of(node & (node - 1));
@@ -35,7 +37,9 @@ Leader::Leader(Segment& segment, int node, MPI_Comm control, LeaderMail& mail, N
   for (const Child& child : children_) neighbours.push_back(child.rank);
   heartbeat_.emplace(std::chrono::seconds(segment.layout().heartbeat), std::move(neighbours), now_());
   for (int32_t worker : segment.workers()) replies_.push_back(segment.reply_reader(worker));
-  if (is_root_) verdicts_ = std::make_unique<Verdicts>();
+  if (!is_root_) return;
+  verdicts_ = std::make_unique<Verdicts>();
+  questions_ = std::make_unique<Questions>();
 }
 
 void Leader::push(std::span<const std::byte> framed_commands) {
@@ -68,6 +72,9 @@ bool Leader::step() {
   worked |= forward_arrivals();
   worked |= answer_watches();
   worked |= hand_down_verdicts();
+  worked |= forward_questions();
+  worked |= answer_questions();
+  worked |= hand_down_answers();
   worked |= pass_on_looks();
   worked |= pass_on_device_loss();
   worked |= look_for_deadlocks();
@@ -152,6 +159,16 @@ void Leader::handle(int from, std::span<const std::byte> message) {
       segment_.board().bell().ring();
       return;
     }
+    case Kind::kQuestion: {
+      const auto asker = in.get<int32_t>();
+      return ask_nodes(asker, body.subspan(sizeof asker));
+    }
+    case Kind::kAsk: return take_question(decode_sequence(in));
+    case Kind::kAnswer: {
+      const auto node = in.get<int32_t>();
+      return questions_->answered(node, decode_answer(in));
+    }
+    case Kind::kAnswered: return take_answer(decode_answer(in));
     case Kind::kLook: {
       for (const Child& child : children_) send(child.rank, Kind::kLook, body);
       if (is_root_) return;

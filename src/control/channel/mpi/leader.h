@@ -12,6 +12,7 @@
 
 #include "agreement/arrival.h"
 #include "control/channel/mpi/heartbeat.h"
+#include "control/channel/mpi/questions.h"
 #include "control/channel/mpi/verdicts.h"
 #include "control/segment/segment.h"
 #include "control/watch/trace_file.h"
@@ -63,6 +64,10 @@ class Leader {
     kArrival,
     kLeft,
     kVerdict,
+    kQuestion,  // to the root
+    kAsk,       // to the nodes
+    kAnswer,    // to the root
+    kAnswered,  // to those that have asked
     kWatch,
     kLook,
     kState,
@@ -105,6 +110,14 @@ class Leader {
   bool forward_arrivals();
   bool answer_watches();
   bool hand_down_verdicts();
+  bool forward_questions();
+  void ask_nodes(int asker, std::span<const std::byte> question);
+  bool answer_questions();
+  bool hand_down_answers();
+  void take_answer(const Answer& answer);
+  void take_question(Sequence asked);
+  bool is_lost(uint32_t since) const;
+  void drop_questions();
   bool pass_on_looks();
   bool pass_on_device_loss();
   bool look_for_deadlocks();
@@ -129,9 +142,11 @@ class Leader {
   RingWriter ring_;
   std::vector<RingReader> replies_;
   std::map<int32_t, FrameReader> frames_;  // root: by worker of another node
-  std::vector<uint64_t> arrival_versions_;
-  std::deque<std::vector<std::byte>> backlog_;  // pieces of commands that the node's ring has no space for yet
-  size_t backlog_taken_ = 0;                    // of the first
+  std::vector<uint64_t> arrival_versions_, question_versions_;
+  std::vector<std::optional<Sequence::Id>> asking_;  // by worker of this node
+  std::list<Question> open_questions_;               // to this node
+  std::deque<std::vector<std::byte>> backlog_;       // pieces of commands that the node's ring has no space for yet
+  size_t backlog_taken_ = 0;                         // of the first
   std::list<Sending> sending_;
   std::list<Receiving> receiving_;
   std::set<Watch> watches_;
@@ -143,8 +158,9 @@ class Leader {
     std::optional<Deadlock> found;  // by the last
   } look_;
   uint64_t sent_finished_ = 0, sent_consumed_ = 0;
-  uint64_t device_lost_since_ = 0;      // as passed on
-  std::unique_ptr<Verdicts> verdicts_;  // root
+  uint64_t device_lost_since_ = 0;        // as passed on
+  std::unique_ptr<Verdicts> verdicts_;    // root
+  std::unique_ptr<Questions> questions_;  // root
 
   std::mutex mutex_;  // of what the root's controller and whoever drives it share
   std::vector<std::byte> outgoing_;

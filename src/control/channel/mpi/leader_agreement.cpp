@@ -35,6 +35,7 @@ bool Leader::pass_on_device_loss() {
   const auto loss = segment_.board().device_loss(device_lost_since_ + 1);
   if (!loss) return false;
   device_lost_since_ = loss->since;
+  drop_questions();
   Writer body;
   body.put(loss->since);
   encode(body, loss->origin);

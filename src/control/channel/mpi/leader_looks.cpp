@@ -16,8 +16,11 @@ constexpr auto kSuspectAcross = 500ms;  // a wait of this length may be a deadlo
 bool Leader::look_for_deadlocks() {
   if (!is_root_) return false;
   const auto now = now_();
+  const auto anyone_waits_since = [&](Clock::time_point time) {
+    return verdicts_->anyone_waits_since(time) || questions_->anyone_waits_since(time);
+  };
   if (!look_.under_way) {
-    if (now - look_.begun < kSuspectAcross || !verdicts_->anyone_waits_since(now - kSuspectAcross)) return false;
+    if (now - look_.begun < kSuspectAcross || !anyone_waits_since(now - kSuspectAcross)) return false;
     look_ = {
         .number = (look_.number | kOwnLook) + 1, .under_way = true, .begun = now, .states = {}, .found = std::move(look_.found)};
     Writer body;
@@ -36,11 +39,12 @@ bool Leader::look_for_deadlocks() {
     const bool on_node = std::all_of(state.members.begin(), state.members.end(), [&](int32_t member) {
       return node_of[static_cast<size_t>(member)] == node_of[static_cast<size_t>(state.worker)];
     });
-    return on_node || verdicts_->pending(state.worker, state.id);
+    return on_node || verdicts_->pending(state.worker, state.id) || questions_->pending(state.id);
   });
   const auto before = std::exchange(look_.found, found);
   if (!found || found != before) return true;
   for (const auto& fallen : verdicts_->fail(found->ids, found->message)) hand_down(fallen);
+  questions_->fail(found->ids, found->message);
   return true;
 }
 
