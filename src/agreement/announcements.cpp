@@ -89,7 +89,7 @@ std::optional<Disagreement> Announcements::ask(Own& own, bool& all_there) {
   Answer answer = decode_answer(in);
   if (answer.id != *asked_) return std::nullopt;
   withdraw();
-  if (!answer.why) own.answered = answer.id.number;
+  if (!answer.why) own.answered = static_cast<uint32_t>(answer.id.number);
   all_there = are_here && own.answered == own.latest.number;
   return std::move(answer.why);
 }

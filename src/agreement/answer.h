@@ -20,7 +20,7 @@ class Question {
  public:
   explicit Question(Sequence asked) : asked_(std::move(asked)) {}
   std::optional<Answer> look(Board& board);
-  uint32_t since() const { return asked_.latest.since; }
+  uint64_t since() const { return asked_.since(); }
 
  private:
   Sequence asked_;

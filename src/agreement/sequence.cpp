@@ -193,8 +193,9 @@ Comparison compare(Board& board, Sequence& ours, size_t rank, const IsStuck& is_
 std::optional<Disagreement> Declined::look(const Announcement& missed, int member, const Arrival& theirs) {
   for (const auto& [id, origin] : theirs.left) {
     if (id != missed.id()) continue;
-    if (!seen_ || seen_->first != id) seen_ = {id, Clock::now()};
-    if (Clock::now() - seen_->second < kDeclined) return std::nullopt;
+    auto& seen = seen_.try_emplace(member, id, Clock::now()).first->second;
+    if (seen.first != id) seen = {id, Clock::now()};
+    if (Clock::now() - seen.second < kDeclined) return std::nullopt;
     return Disagreement{std::nullopt, consequence(missed.signature().op, member, origin).message};
   }
   return std::nullopt;

@@ -3,7 +3,9 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "agreement/announcement.h"
@@ -17,7 +19,8 @@ struct Sequence {
   /// Up to its latest. Members with the same one have started the same collectives.
   struct Id {
     CommKey comm = 0;
-    uint32_t since = 0, number = 0;
+    uint64_t since = 0;
+    uint64_t number = 0;
     uint64_t chain = 0;
     auto operator<=>(const Id&) const = default;
   };
@@ -25,7 +28,8 @@ struct Sequence {
   void add(const ArrivalLine::Key& key);
 
   CommKey comm() const { return latest.key.comm; }
-  Id id() const { return {comm(), latest.since, latest.number, latest.chain}; }
+  uint64_t since() const { return latest.key.seq - static_cast<uint32_t>(latest.key.seq - latest.since); }
+  Id id() const { return {comm(), since(), latest.number, latest.chain}; }
   const Announcement* at(uint32_t number) const;
   std::optional<uint64_t> chain_at(uint32_t number) const;
   /// A member waits to agree on what we have started: on another collective, as it would have started ours.
@@ -64,7 +68,7 @@ class Declined {
   std::optional<Disagreement> look(const Announcement& missed, int member, const Arrival& theirs);
 
  private:
-  std::optional<std::pair<CollectiveId, Clock::time_point>> seen_;  // first
+  std::map<int, std::pair<CollectiveId, Clock::time_point>> seen_;  // first, by member
 };
 
 }  // namespace tutti::detail

@@ -85,6 +85,7 @@ void WorkerAgreement::lost() {
 
 void WorkerAgreement::ends(bool well) {
   own_.over();
+  announcements_.withdraw();  // what was asked while the work began
   plane_.ends(well);
   if (std::exchange(takes_at_end_, false)) own_.take();
   else if (well && hears_of_all_) own_.all_took();

@@ -31,7 +31,8 @@ struct DataPlane {
   const NodePlane* node = nullptr;
   const std::vector<int32_t>* node_of = nullptr;  ///< by worker
   void* mpi_parent = nullptr;                     ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
-  std::function<void()> check_device = [] {};     ///< throws when its work can't go on: another member has failed
+  /// Throws when its work can't go on: another member has failed, or, `for_long`, does not come.
+  std::function<void(bool for_long)> check_device = [](bool) {};
 };
 
 }  // namespace tutti::detail

@@ -21,6 +21,11 @@ namespace standin = standin_control;
 /// As if each node had GPUs of its own.
 bool may_share() { return std::getenv("TUTTI_ALLOW_SHARED_DEVICE") != nullptr; }
 
+bool spans_nodes() {
+  const char* each = std::getenv("TUTTI_RANKS_PER_NODE");
+  return workers() > (each ? std::atoi(each) : std::getenv("TUTTI_SHARED_MEMORY") ? 1 : 1000);
+}
+
 std::string ccl() { return std::getenv("TUTTI_TEST_CCL"); }
 
 /// Each element as `change` makes it of the old one: a kernel, on the worker's stream.
@@ -120,10 +125,13 @@ const bool registered = [] {
     Tensor::empty(t.shape(), t.dtype()).copy_from(t);
     if (worker::id() != who) backwards().barrier();
   });
-  register_global_func("gpu.crossed", [](const Tensor& t, int64_t who) {
+  register_global_func("gpu.crossed", [](const Tensor& t, int64_t who, int64_t before, int64_t after) {
     if (worker::id() == who) backwards().barrier();
+    else std::this_thread::sleep_for(std::chrono::milliseconds(before));
     worker::world().allreduce(t, t);
-    if (worker::id() != who) backwards().barrier();
+    if (worker::id() == who) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(after));
+    backwards().barrier();
   });
   register_global_func("gpu.two_but_one", [](const Tensor& t, int64_t who) {
     if (worker::id() == who) throw std::runtime_error("on purpose");
@@ -410,9 +418,9 @@ TEST_F(Gpus, a_member_that_does_something_else_is_found) {
 TEST_F(Gpus, a_collective_starts_without_the_other_members) {
   Session s = make();
   const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
-  s.allreduce(x, x);  // the communicator is there
-  for (const int who : {0, workers() - 1}) {
-    s.call(s.get_global_func("gpu.crossed"), {x, who});
+  // the first time NCCL has yet to connect the members; that and the work since is no wait for them
+  for (const int who : {0, workers() - 1, 0}) {
+    s.call(s.get_global_func("gpu.crossed"), {x, who, 100, spans_nodes() ? 1300 : 0});
     EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "") << who;
   }
   const auto all = static_cast<float>(workers());
@@ -421,7 +429,7 @@ TEST_F(Gpus, a_collective_starts_without_the_other_members) {
 
 /// Where the members are on several nodes a report says which one is waited for.
 TEST_F(Gpus, a_hang_report_names_the_member_that_does_not_come) {
-  if (workers() < 2 || std::getenv("TUTTI_SHARED_MEMORY") == nullptr) return;
+  if (!spans_nodes()) return;
   Session s = make();
   const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(x, x);

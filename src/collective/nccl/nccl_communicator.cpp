@@ -26,6 +26,8 @@ using namespace std::chrono_literals;
 using namespace nccl;
 using Clock = std::chrono::steady_clock;
 
+constexpr auto kStarting = 500ms;  // what takes longer to start waits for other members
+
 int64_t before(const int64_t* counts, int rank) { return std::accumulate(counts, counts + rank, int64_t{0}); }
 
 bool all_equal(const std::vector<int64_t>& counts) {
@@ -154,12 +156,13 @@ void NcclCommunicator::begin(const Making& making, const UniqueId& id) {
   }
 }
 
-/// A call of a communicator that does not block may end later: when other members have come, which may take as long as it takes.
-/// What tells that one won't come is check_device().
+/// A call of a communicator that does not block may end later: NCCL starts each collective in a thread of its own, and the first
+/// ones connect, for which other members have to come. What tells that one won't come is check_device().
 Status NcclCommunicator::settle(Status status, Clock::time_point end) {
+  const auto start = Clock::now();
   while (status == kInProgress && Clock::now() < end) {
     std::this_thread::yield();
-    plane_.check_device();
+    plane_.check_device(Clock::now() - start > kStarting);
     if (const Status failed = f().async_error.call(comm_, &status); failed != kSuccess)
       throw SystemError(library_.describe(f().async_error.name, failed, comm_));
   }

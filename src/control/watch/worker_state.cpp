@@ -93,23 +93,17 @@ std::vector<WorkerState> look_at(Segment& segment) {
     const Recorder recorder = segment.recorder(worker);
     const auto command = recorder.last(Record::What::kCommand), collective = recorder.last(Record::What::kCollective);
     const uint64_t now = ticks();
-    if (collective && collective->running()) {
+    const auto asked = question_of(segment.board(), worker);
+    // NCCL connects its members as the first ones start
+    const bool starts =
+        asked && collective && collective->running() && collective->agreed && collective->id == asked->latest.id();
+    if (collective && collective->running() && !starts) {
       s.kind = collective->agreed ? WorkerState::Kind::kMoves : WorkerState::Kind::kWaits;
       s.seq = collective->seq;
       s.doing = describe(collective->id, collective->signature);
       s.seconds = scale.seconds_between(collective->agreed ? collective->agreed : collective->begin, now);
       s.id = collective->id;
-      const auto arrival = view.arrival(worker);
-      if (arrival && arrival->id == s.id) {
-        s.members = arrival->members;
-        for (const auto& [id, origin] : arrival->left) s.left.push_back(id);
-      }
-      s.joined = view.joined(worker);
-      if (arrival)
-        std::erase_if(s.joined, [&](const CollectiveId& id) {
-          return std::any_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == id; });
-        });
-    } else if (const auto asked = question_of(segment.board(), worker); asked && command && command->running()) {
+    } else if (asked && command && command->running()) {
       s.kind = WorkerState::Kind::kWaits;
       s.at_device = true;
       s.seq = command->seq;
@@ -122,6 +116,16 @@ std::vector<WorkerState> look_at(Segment& segment) {
       s.seq = command->seq;
       s.doing = command->function.empty() ? to_string(command->action) : command->function;
       s.seconds = scale.seconds_between(command->begin, now);
+    }
+    if (s.kind == WorkerState::Kind::kWaits || s.kind == WorkerState::Kind::kMoves) {
+      const auto arrival = view.arrival(worker);
+      if (arrival && arrival->id == s.id && !s.at_device) s.members = arrival->members;
+      s.joined = view.joined(worker);
+      if (arrival)
+        for (const auto& [id, origin] : arrival->left) {
+          std::erase(s.joined, id);
+          if (s.at_device || arrival->id == s.id) s.left.push_back(id);
+        }
     }
     s.started = started_by(segment.board(), worker);
     states.push_back(std::move(s));

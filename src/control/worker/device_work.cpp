@@ -24,13 +24,14 @@ void Worker::init_ccl(std::string_view ccl, const Shape& device_ids) {
 }
 
 /// While its work is under way. An error of a communicator, or a member that does not come, is seen by some of the members only:
-/// they tell the others.
-std::optional<Streams::Broken> Worker::look_at_device() {
+/// they tell the others. `waits`: for the other members; who only starts work need not have met them.
+std::optional<Streams::Broken> Worker::look_at_device(bool waits) {
   segment_.check_not_abandoned();
   if (collectives_.device_is_lost()) return std::nullopt;
   const uint64_t since = collectives_.device_since();
   const Origin here{id_, command_.seq};
-  const auto broken = [](std::exception_ptr error, Origin origin) {
+  const auto broken = [&](std::exception_ptr error, Origin origin) {
+    agreement_.announcements().withdraw();
     return Streams::Broken{std::move(error), {origin.worker, origin.seq}};
   };
   if (const auto loss = device_loss()) {
@@ -43,6 +44,7 @@ std::optional<Streams::Broken> Worker::look_at_device() {
     collectives_.lose_device(why);
     return broken(std::make_exception_ptr(SystemError(why)), here);
   }
+  if (!waits) return std::nullopt;
   if (const auto why = agreement_.announcements().look()) {
     agreement_.tell_device_loss({since, why->origin.value_or(here)});
     collectives_.lose_device(why->message);
@@ -68,8 +70,8 @@ DeviceLoss Worker::first_loss() {
 }
 
 /// A device's back end asks this while it waits for other members.
-void Worker::check_device() {
-  const auto broken = look_at_device();
+void Worker::check_device(bool for_long) {
+  const auto broken = look_at_device(for_long);
   if (!broken) return;
   streams_.lose(broken->origin);
   std::rethrow_exception(broken->error);

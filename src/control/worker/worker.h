@@ -65,9 +65,9 @@ class Worker {
   bool execute();  ///< false: the command was shut_down
   void run(Command& command);
   void await_device();
-  std::optional<Streams::Broken> look_at_device();
+  std::optional<Streams::Broken> look_at_device(bool waits = true);
   std::optional<DeviceLoss> device_loss();
-  void check_device();
+  void check_device(bool for_long);
   DeviceLoss first_loss();
   void enter_device();
   void renew_device();

@@ -116,7 +116,7 @@ class Leader {
   bool hand_down_answers();
   void take_answer(const Answer& answer);
   void take_question(Sequence asked);
-  bool is_lost(uint32_t since) const;
+  bool is_lost(uint64_t since) const;
   void drop_questions();
   bool pass_on_looks();
   bool pass_on_device_loss();

@@ -35,7 +35,7 @@ bool Leader::forward_questions() {
 void Leader::ask_nodes(int asker, std::span<const std::byte> question) {
   Reader in(question);
   const Sequence sequence = decode_sequence(in);
-  if (is_lost(sequence.latest.since)) return;
+  if (is_lost(sequence.since())) return;
   const auto& layout = segment_.layout();
   std::set<int> nodes;
   for (const int member : sequence.members) nodes.insert(layout.node_of.at(static_cast<size_t>(member)));
@@ -44,7 +44,7 @@ void Leader::ask_nodes(int asker, std::span<const std::byte> question) {
 }
 
 void Leader::take_question(Sequence asked) {
-  if (!is_lost(asked.latest.since)) open_questions_.emplace_back(std::move(asked));
+  if (!is_lost(asked.since())) open_questions_.emplace_back(std::move(asked));
 }
 
 bool Leader::answer_questions() {
@@ -62,7 +62,9 @@ bool Leader::answer_questions() {
     to_root(Kind::kAnswer, body);
     worked = true;
   }
-  segment_.board().header().questions.store(static_cast<uint32_t>(open_questions_.size()), std::memory_order_relaxed);
+  auto& shown = segment_.board().header().questions;
+  const auto open = static_cast<uint32_t>(open_questions_.size());
+  if (shown.load(std::memory_order_relaxed) != open) shown.store(open, std::memory_order_relaxed);
   return worked;
 }
 
@@ -88,14 +90,14 @@ void Leader::take_answer(const Answer& answer) {
 }
 
 /// Its communicators can't be used any more.
-bool Leader::is_lost(uint32_t since) const { return is_until(since, static_cast<uint32_t>(device_lost_since_)); }
+bool Leader::is_lost(uint64_t since) const { return since <= device_lost_since_; }
 
 /// Nobody waits for the answers: those that have asked were told of the loss, and make new communicators.
 void Leader::drop_questions() {
   std::erase_if(open_questions_, [&](const Question& one) { return is_lost(one.since()); });
   for (auto& id : asking_)
     if (id && is_lost(id->since)) id.reset();
-  if (questions_) questions_->drop_until(static_cast<uint32_t>(device_lost_since_));
+  if (questions_) questions_->drop_until(device_lost_since_);
 }
 
 }  // namespace tutti::detail

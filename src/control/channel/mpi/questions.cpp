@@ -53,9 +53,9 @@ bool Questions::anyone_waits_since(Clock::time_point time) const {
   return std::ranges::any_of(pending_, [&](const auto& entry) { return entry.second.since <= time; });
 }
 
-void Questions::drop_until(uint32_t since) {
-  std::erase_if(pending_, [&](const auto& entry) { return is_until(entry.first.since, since); });
-  std::erase_if(latest_, [&](const auto& entry) { return is_until(entry.second.id.since, since); });
+void Questions::drop_until(uint64_t since) {
+  std::erase_if(pending_, [&](const auto& entry) { return entry.first.since <= since; });
+  std::erase_if(latest_, [&](const auto& entry) { return entry.second.id.since <= since; });
 }
 
 }  // namespace tutti::detail

@@ -31,7 +31,7 @@ class Questions {
   void fail(const std::vector<CollectiveId>& ids, const std::string& message);
   bool anyone_waits_since(Clock::time_point time) const;
   /// Communicators made until that command are not used any more.
-  void drop_until(uint32_t since);
+  void drop_until(uint64_t since);
 
  private:
   struct Pending {
@@ -45,8 +45,5 @@ class Questions {
   std::map<CommKey, Answer> latest_;  // of nodes that ask later
   std::vector<Known> known_;
 };
-
-/// Of two numbers of commands, each its low bits.
-constexpr bool is_until(uint32_t since, uint32_t last) { return static_cast<int32_t>(since - last) <= 0; }
 
 }  // namespace tutti::detail
