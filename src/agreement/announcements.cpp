@@ -43,6 +43,8 @@ void Announcements::add(const CollectiveId& id, const Signature& signature, cons
 
 std::optional<Disagreement> Announcements::look() {
   std::optional<Disagreement> why;
+  // what is being started is asked for first: NCCL may wait for its members
+  if (const auto at = std::ranges::find(open_, latest_); at != open_.end()) std::rotate(open_.begin(), at, at + 1);
   std::erase_if(open_, [&](Own* own) {
     if (why) return false;
     bool all_there = true;

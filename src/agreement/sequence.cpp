@@ -193,7 +193,7 @@ Comparison compare(Board& board, Sequence& ours, size_t rank, const IsStuck& is_
 std::optional<Disagreement> Declined::look(const Announcement& missed, int member, const Arrival& theirs) {
   for (const auto& [id, origin] : theirs.left) {
     if (id != missed.id()) continue;
-    auto& seen = seen_.try_emplace(member, id, Clock::now()).first->second;
+    auto& seen = seen_.try_emplace({member, id.comm}, id, Clock::now()).first->second;
     if (seen.first != id) seen = {id, Clock::now()};
     if (Clock::now() - seen.second < kDeclined) return std::nullopt;
     return Disagreement{std::nullopt, consequence(missed.signature().op, member, origin).message};

@@ -68,7 +68,7 @@ class Declined {
   std::optional<Disagreement> look(const Announcement& missed, int member, const Arrival& theirs);
 
  private:
-  std::map<int, std::pair<CollectiveId, Clock::time_point>> seen_;  // first, by member
+  std::map<std::pair<int, CommKey>, std::pair<CollectiveId, Clock::time_point>> seen_;  // first, by member and communicator
 };
 
 }  // namespace tutti::detail

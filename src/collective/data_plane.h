@@ -31,8 +31,8 @@ struct DataPlane {
   const NodePlane* node = nullptr;
   const std::vector<int32_t>* node_of = nullptr;  ///< by worker
   void* mpi_parent = nullptr;                     ///< MPI_Comm* dedicated to data, ranks = worker ids; null without MPI
-  /// Throws when its work can't go on: another member has failed, or, `for_long`, does not come.
-  std::function<void(bool for_long)> check_device = [](bool) {};
+  /// Throws when its work can't go on: another member has failed, or, if this one `waits` for the members, does not come.
+  std::function<void(bool waits)> check_device = [](bool) {};
 };
 
 }  // namespace tutti::detail

@@ -24,12 +24,11 @@ void comm_exchange(const Comm& self, const py::object& src, const py::object& ds
 
 void bind_worker(py::module_& module) {
   using namespace py::literals;
-  py::class_<Comm>(
-      module, "Comm",
-      "A set of workers that comm_exchange arrays: every member calls every operation, in the same order, inside "
-      "the same command.\n\n"
-      "Arrays: Tensor or numpy, row-major. Members agree first: if one can't take part, all raise. On GPUs of one node "
-      "that is found at the next wait for the device.")
+  py::class_<Comm>(module, "Comm",
+                   "A set of workers that comm_exchange arrays: every member calls every operation, in the same order, inside "
+                   "the same command.\n\n"
+                   "Arrays: Tensor or numpy, row-major. Members agree first: if one can't take part, all raise. On GPUs "
+                   "that is found at the next wait for the device.")
       .def_property_readonly("rank", &Comm::rank)
       .def_property_readonly("size", &Comm::size)
       .def_property_readonly("workers", &Comm::workers, "Worker ids by rank.")

@@ -434,8 +434,8 @@ TEST_F(Gpus, a_hang_report_names_the_member_that_does_not_come) {
   const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
   s.allreduce(x, x);
   s.sync_all();
-  s.call(s.get_global_func("gpu.late"), {x, workers() - 1, 1500});
-  const std::string why = message_of<TimeoutError>([&] { s.sync_all(500ms); });
+  s.call(s.get_global_func("gpu.late"), {x, workers() - 1, 3000});
+  const std::string why = message_of<TimeoutError>([&] { s.sync_all(1s); });
   EXPECT_NE(why.find("waits in allreduce #0 (sum float32 x 10) of command"), std::string::npos) << why;
   EXPECT_NE(why.find("s for worker " + std::to_string(workers() - 1)), std::string::npos) << why;
   EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");

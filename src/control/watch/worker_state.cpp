@@ -60,8 +60,8 @@ std::vector<CollectiveId> started_by(Board& board, int worker) {
   uint32_t since = 0;
   for (size_t place = 0; place < Board::kSequences; ++place)
     if (const auto one = Announcement::read(board.latest_of(worker, place))) {
+      if (latest.empty() || static_cast<int32_t>(one->since - since) > 0) since = one->since;
       latest.push_back(*one);
-      since = std::max(since, one->since);
     }
   std::vector<CollectiveId> ids;
   for (const Announcement& one : latest)
@@ -103,13 +103,13 @@ std::vector<WorkerState> look_at(Segment& segment) {
       s.doing = describe(collective->id, collective->signature);
       s.seconds = scale.seconds_between(collective->agreed ? collective->agreed : collective->begin, now);
       s.id = collective->id;
-    } else if (asked && command && command->running()) {
+    } else if (asked && (!command || command->running())) {  // many collectives may have taken the command's record
       s.kind = WorkerState::Kind::kWaits;
       s.at_device = true;
-      s.seq = command->seq;
       s.id = asked->latest.id();
+      s.seq = s.id.seq;
       s.doing = describe(s.id, asked->latest.signature());
-      s.seconds = scale.seconds_between(command->begin, now);
+      if (command) s.seconds = scale.seconds_between(command->begin, now);
       s.members.assign(asked->members.begin(), asked->members.end());
     } else if (command && command->running()) {
       s.kind = WorkerState::Kind::kComputes;

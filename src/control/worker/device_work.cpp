@@ -69,9 +69,9 @@ DeviceLoss Worker::first_loss() {
   }
 }
 
-/// A device's back end asks this while it waits for other members.
-void Worker::check_device(bool for_long) {
-  const auto broken = look_at_device(for_long);
+/// A device's back end asks this while it starts work, which may have to wait for other members.
+void Worker::check_device(bool waits) {
+  const auto broken = look_at_device(waits);
   if (!broken) return;
   streams_.lose(broken->origin);
   std::rethrow_exception(broken->error);

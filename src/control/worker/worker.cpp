@@ -67,7 +67,7 @@ Worker::Worker(Segment& segment, int id, Exchange* exchange, void* mpi_parent)
                     .node = &node_,
                     .node_of = &segment.layout().node_of,
                     .mpi_parent = mpi_parent,
-                    .check_device = [this](bool for_long) { check_device(for_long); }},
+                    .check_device = [this](bool waits) { check_device(waits); }},
                    agreement_) {
   segment_.set_pid(id);
 }

@@ -67,7 +67,7 @@ class Worker {
   void await_device();
   std::optional<Streams::Broken> look_at_device(bool waits = true);
   std::optional<DeviceLoss> device_loss();
-  void check_device(bool for_long);
+  void check_device(bool waits);
   DeviceLoss first_loss();
   void enter_device();
   void renew_device();
