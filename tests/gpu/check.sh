@@ -1,73 +1,100 @@
 #!/usr/bin/env bash
 # check.sh [BUILD]: the suites that need no stand-in, on the GPUs of this machine and the NCCL that is found (TUTTI_NCCL_LIBRARY names
-# another one), in less than 10 minutes. Builds what they need into BUILD (build-gpu). On one GPU several ranks share it. The last line:
-# N passed, N failed, N skipped; a skip says why.
+# another one), in less than 10 minutes. Builds what they need into BUILD (build-gpu), where the logs go, too. On one GPU several ranks
+# share it. The last line: N passed, N failed, N skipped; a skip says why.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-build=${1:-build-gpu}
+build=$PWD/${1:-build-gpu}
 . tests/support/mpi_env.sh
 passed=0 failed=0 skipped=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+mkdir -p "$build/logs"
 check() { # NAME COMMAND...
-  local name=$1 code=0 since=$SECONDS; shift
-  timeout 120 "$@" >"$log" 2>&1 || code=$?
+  local name=$1 code=0 since=$SECONDS log; shift
+  log="$build/logs/${name//[^a-zA-Z0-9]/_}"
+  timeout -k 10 "${limit:-60}" "$@" >"$log" 2>&1 || code=$?
   if [ $code = 0 ]; then passed=$((passed + 1)); echo "ok: $name: $((SECONDS - since)) s"
   else failed=$((failed + 1)); echo "FAILED (exit code $code): $name: $((SECONDS - since)) s"; tail -n 40 "$log"; fi
 }
 skip() { skipped=$((skipped + 1)); echo "skipped: $1: $2"; }
+end() { echo "$passed passed, $failed failed, $skipped skipped"; exit $((failed > 0)); }
 
 if command -v nvidia-smi >/dev/null; then nvidia-smi --query-gpu=name,driver_version,memory.total,pci.bus_id --format=csv,noheader; fi
 if [ -z "${TUTTI_NCCL_LIBRARY:-}" ] && ! ldconfig -p | grep -q 'libnccl\.so\.2'; then
-  TUTTI_NCCL_LIBRARY=$(find / -xdev -name 'libnccl.so.2' 2>/dev/null | head -n 1)
+  TUTTI_NCCL_LIBRARY=$(find / -xdev -name libnccl.so.2 ! -path '*/tests/gpu/*' ! -path '/tmp/*' 2>/dev/null | head -n 1)
   export TUTTI_NCCL_LIBRARY
 fi
 echo "NCCL: ${TUTTI_NCCL_LIBRARY:-libnccl.so.2}"
-[ -f "$build/build.ninja" ] || meson setup "$build" -Dexamples=false -Dpython=disabled >"$log" 2>&1 || { cat "$log"; exit 1; }
-check "build" ninja -C "$build" gpu_tests launcher/tutti
-[ $failed = 0 ] || { echo "$passed passed, $failed failed, $skipped skipped"; exit 1; }
+if [ -x "$build/tests/gpu/gpu_short" ] && [ ! -f "$build/build.ninja" ]; then
+  echo "built elsewhere"
+else
+  [ -f "$build/build.ninja" ] || limit=120 check "meson setup" meson setup "$build" -Dexamples=false
+  [ $failed = 0 ] && limit=400 check "build" ninja -C "$build" gpu_tests launcher/tutti launcher/tutti-mpi
+fi
+[ $failed = 0 ] || end
 
-export GTEST_BRIEF=1 TUTTI_TEST_CCL=nccl
-gpus=$("$build/tests/gpu/gpu_short" gpus) || { echo "$gpus"; echo "$passed passed, 1 failed, $skipped skipped"; exit 1; }
-echo "$gpus GPUs"
+export GTEST_BRIEF=1 TUTTI_TEST_CCL=nccl NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+gpus=$("$build/tests/gpu/gpu_short" gpus | tail -n 1)
+case $gpus in [1-9]*) echo "$gpus GPUs" ;; *) echo "$gpus"; failed=1; end ;; esac
 check "memory, copies, streams" "$build/tests/gpu/gpu_device_test" \
   --gtest_filter='Gpu.*:OnStreams.peers_*:OnStreams.memory_*:OnStreams.there_are_no_more*'
+suites() { # HOW COMMAND...: of all collectives and of sessions
+  local how=$1; shift
+  check "contract, $how" "$@" "$build/tests/collective/contract_test"
+  check "communicator, $how" "$@" "$build/tests/collective/communicator_test"
+  check "session, $how" "$@" "$build/tests/gpu/gpu_session_test" --gtest_filter='Gpus.*'
+}
 for n in 1 2 3 4; do
-  if [ "$n" -gt 1 ] && [ "$n" -gt "$gpus" ]; then export TUTTI_ALLOW_SHARED_DEVICE=1; fi
+  export TUTTI_TEST_WORKERS=$n
   if [ "$n" -le "$gpus" ]; then
-    for program in contract communicator; do
-      check "$program, $n threads" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=$n "$build/tests/collective/${program}_test"
-    done
-    check "a short program, $n threads" bash -c '"$0" $1 | tee /dev/stderr | grep -qx done' "$build/tests/gpu/gpu_short" $n
-  elif [ "$n" = 4 ]; then
-    skip "4 ranks on $gpus GPUs" "3 that share them are enough"
-    continue
+    suites "$n threads" env TUTTI_TEST_KIND=thread
+    check "a short program, $n threads" bash -c '"$0" $1 | tee /dev/stderr | grep -qx done' "$build/tests/gpu/gpu_short" "$n"
+    suites "$n ranks" env TUTTI_TEST_KIND=mpi mpirun -n "$n"
+  elif [ "$n" -le 3 ]; then
+    suites "$n ranks that share GPUs" env TUTTI_ALLOW_SHARED_DEVICE=1 TUTTI_TEST_KIND=mpi mpirun -n "$n"
   fi
-  for program in contract communicator; do
-    check "$program, $n ranks${TUTTI_ALLOW_SHARED_DEVICE:+ that share GPUs}" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=$n \
-      mpirun -n $n "$build/tests/collective/${program}_test"
-  done
 done
-unset TUTTI_ALLOW_SHARED_DEVICE
+
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 if [ -n "$nvcc" ]; then
-  check "a kernel is compiled" "$nvcc" -O2 -shared -Xcompiler -fPIC -cudart static -Iinclude -Itests tests/gpu/matmul.cu -o "$build/matmul.so"
-  for n in $(seq "$gpus"); do
-    check "a kernel, then an allreduce: $n threads" "$build/tests/gpu/gpu_tensor_parallel" "$build/matmul.so" "$n"
+  export TUTTI_TEST_KERNELS=$build/kernels.so
+  check "kernels are compiled" "$nvcc" -O2 -shared -Xcompiler -fPIC -cudart static -Iinclude -Itests tests/gpu/kernels.cu -o "$TUTTI_TEST_KERNELS"
+  for n in 1 2 4; do
+    [ "$n" -le "$gpus" ] || continue
+    check "kernels, $n threads" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS="$n" "$build/tests/gpu/gpu_kernel_test"
+    check "kernels, $n ranks" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS="$n" mpirun -n "$n" "$build/tests/gpu/gpu_kernel_test"
   done
-  check "a kernel, then an allreduce: $gpus ranks" mpirun -n "$gpus" "$build/tests/gpu/gpu_tensor_parallel" "$build/matmul.so"
 else
-  skip "a kernel" "no nvcc"
+  skip "kernels" "no nvcc"
 fi
-for operation in allreduce broadcast all_to_all; do
-  check "bench $operation" mpirun -n "$gpus" "$build/launcher/tutti" bench $operation -b 1K -e 256M -f 4 --device cuda
-  cat "$log"
-done
+
+python=$(command -v python3)
+if ls "$build"/src/python/tutti/_core*.so >/dev/null 2>&1 && "$python" -c 'import numpy, pytest' 2>/dev/null; then
+  export PYTHONPATH=$build/src/python TUTTI_CUDA_LIBRARY=${TUTTI_CUDA_LIBRARY:-libcuda.so.1}
+  check "Python" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=1 "$python" -m pytest -q -p no:cacheprovider tests/python/gpu
+  if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    check "torch" "$python" -m pytest -q -p no:cacheprovider tests/gpu/python
+  else
+    skip "torch" "$python has none, or it finds no GPU"
+  fi
+else
+  skip "Python, torch" "built without Python, or no numpy or pytest"
+fi
+
+limit=30
 check "by way of the host" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=2 TUTTI_TEST_CCL=mpi TUTTI_TEST_GPUS="$gpus" \
   mpirun -n 2 "$build/tests/collective/communicator_test"
 if [ "$gpus" = 1 ]; then
   check "two workers on one GPU are refused" bash -c \
     'mpirun -n 2 "$0" mpi 2>&1 | tee /dev/stderr | grep -q "both have the GPU"' "$build/tests/gpu/gpu_short"
 fi
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+for operation in allreduce broadcast all_to_all; do
+  check "bench $operation" mpirun -n "$gpus" "$build/launcher/tutti" bench $operation -b 8 -e 256M -f 8 --device cuda
+  cat "$build/logs/bench_$operation"
+done
+if [ "$gpus" = 1 ]; then
+  for operation in allreduce sendrecv; do
+    check "bench $operation shared" env TUTTI_ALLOW_SHARED_DEVICE=1 mpirun -n 2 "$build/launcher/tutti" bench $operation -b 8 -e 1M -f 16 --device cuda
+    cat "$build/logs/bench_${operation}_shared"
+  done
+fi
+end
