@@ -37,32 +37,31 @@ gpus=$("$build/tests/gpu/gpu_short" gpus | tail -n 1)
 case $gpus in [1-9]*) echo "$gpus GPUs" ;; *) echo "$gpus"; failed=1; end ;; esac
 check "memory, copies, streams" "$build/tests/gpu/gpu_device_test" \
   --gtest_filter='Gpu.*:OnStreams.peers_*:OnStreams.memory_*:OnStreams.there_are_no_more*'
-suites() { # HOW COMMAND...: of all collectives and of sessions
-  local how=$1; shift
-  check "contract, $how" "$@" "$build/tests/collective/contract_test"
-  check "communicator, $how" "$@" "$build/tests/collective/communicator_test"
-  check "session, $how" "$@" "$build/tests/gpu/gpu_session_test" --gtest_filter='Gpus.*'
-}
 for n in 1 2 3 4; do
   export TUTTI_TEST_WORKERS=$n
-  if [ "$n" -le "$gpus" ]; then
-    suites "$n threads" env TUTTI_TEST_KIND=thread
-    check "a short program, $n threads" bash -c '"$0" $1 | tee /dev/stderr | grep -qx done' "$build/tests/gpu/gpu_short" "$n"
-    suites "$n ranks" env TUTTI_TEST_KIND=mpi mpirun -n "$n"
-  elif [ "$n" -le 3 ]; then
-    suites "$n ranks that share GPUs" env TUTTI_ALLOW_SHARED_DEVICE=1 TUTTI_TEST_KIND=mpi mpirun -n "$n"
+  programs="contract communicator" filter='Gpus.*' kinds="thread mpi" how=
+  if [ "$n" -gt "$gpus" ]; then  # by turns of some 15 ms each
+    [ "$n" -le 3 ] || continue
+    kinds=mpi how=" that share GPUs" filter='Gpus.*-*.a_difference_among_many_*'
+    [ "$n" = 2 ] || programs=contract
   fi
+  for kind in $kinds; do
+    run=(env TUTTI_TEST_KIND="$kind" ${how:+TUTTI_ALLOW_SHARED_DEVICE=1})
+    [ "$kind" = thread ] || run+=(mpirun -n "$n")
+    for program in $programs; do check "$program, $n x $kind$how" "${run[@]}" "$build/tests/collective/${program}_test"; done
+    limit=100 check "session, $n x $kind$how" "${run[@]}" "$build/tests/gpu/gpu_session_test" --gtest_filter="$filter"
+  done
+  [ "$n" -gt "$gpus" ] ||
+    check "a short program, $n threads" bash -c '"$0" $1 | tee /dev/stderr | grep -qx done' "$build/tests/gpu/gpu_short" "$n"
 done
 
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 if [ -n "$nvcc" ]; then
   export TUTTI_TEST_KERNELS=$build/kernels.so
   check "kernels are compiled" "$nvcc" -O2 -shared -Xcompiler -fPIC -cudart static -Iinclude -Itests tests/gpu/kernels.cu -o "$TUTTI_TEST_KERNELS"
-  for n in 1 2 4; do
-    [ "$n" -le "$gpus" ] || continue
-    check "kernels, $n threads" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS="$n" "$build/tests/gpu/gpu_kernel_test"
-    check "kernels, $n ranks" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS="$n" mpirun -n "$n" "$build/tests/gpu/gpu_kernel_test"
-  done
+  check "kernels, $gpus x thread" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS="$gpus" "$build/tests/gpu/gpu_kernel_test"
+  check "kernels, 2 x mpi" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=2 $([ "$gpus" -gt 1 ] || echo TUTTI_ALLOW_SHARED_DEVICE=1) \
+    mpirun -n 2 "$build/tests/gpu/gpu_kernel_test"
 else
   skip "kernels" "no nvcc"
 fi
@@ -83,6 +82,8 @@ fi
 limit=30
 check "by way of the host" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=2 TUTTI_TEST_CCL=mpi TUTTI_TEST_GPUS="$gpus" \
   mpirun -n 2 "$build/tests/collective/communicator_test"
+check "a rank dies in a collective" env $([ "$gpus" -gt 1 ] || echo TUTTI_ALLOW_SHARED_DEVICE=1) bash -c 'mpirun -n 2 "$0" killed 2>&1 | tee /dev/stderr | grep -q "worker 1 .*has ended in the middle of the session"' \
+  "$build/tests/gpu/gpu_short"
 if [ "$gpus" = 1 ]; then
   check "two workers on one GPU are refused" bash -c \
     'mpirun -n 2 "$0" mpi 2>&1 | tee /dev/stderr | grep -q "both have the GPU"' "$build/tests/gpu/gpu_short"
@@ -91,10 +92,4 @@ for operation in allreduce broadcast all_to_all; do
   check "bench $operation" mpirun -n "$gpus" "$build/launcher/tutti" bench $operation -b 8 -e 256M -f 8 --device cuda
   cat "$build/logs/bench_$operation"
 done
-if [ "$gpus" = 1 ]; then
-  for operation in allreduce sendrecv; do
-    check "bench $operation shared" env TUTTI_ALLOW_SHARED_DEVICE=1 mpirun -n 2 "$build/launcher/tutti" bench $operation -b 8 -e 1M -f 16 --device cuda
-    cat "$build/logs/bench_${operation}_shared"
-  done
-fi
 end

@@ -81,6 +81,11 @@ const bool registered = [] {
     if (worker::id() == who) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
     worker::world().allreduce(t, t);
   });
+  register_global_func("gpu.late_and_throws", [](const Tensor& t, int64_t who, int64_t milliseconds) {
+    if (worker::id() != who) return worker::world().allreduce(t, t);
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    throw std::runtime_error("too late");
+  });
   register_global_func("gpu.throws", [] { throw std::runtime_error("before all"); });
   register_global_func("gpu.first_two", [](const Tensor& t, int64_t who) {
     if (worker::id() == who) throw std::runtime_error("on purpose");
@@ -184,13 +189,36 @@ TEST_F(Gpus, a_member_that_does_something_else_is_found) {
 TEST_F(Gpus, a_collective_starts_without_the_other_members) {
   Session s = make();
   const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
-  // the first time NCCL has yet to connect the members; that and the work since is no wait for them
+  s.allreduce(x, x, "max");  // the first one connects the members
+  s.sync_all();
   for (const int who : {0, workers() - 1, 0}) {
     s.call(s.get_global_func("gpu.crossed"), {x, who, 100, spans_nodes() ? 1300 : 0});
     EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "") << who;
   }
   const auto all = static_cast<float>(workers());
   expect_all(s, x, all * all * all, 10);
+}
+
+/// It does not end before all have come, as NCCL connects them then.
+TEST_F(Gpus, the_first_collective_waits_for_all_members) {
+  if (workers() < 2) return;
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.call(s.get_global_func("gpu.late"), {x, workers() - 1, 1500});
+  EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "");
+  expect_all(s, x, static_cast<float>(workers()), 10);
+  s.call(s.get_global_func("gpu.throws"), {});
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }), "");  // the next one makes new communicators
+  const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
+  s.call(s.get_global_func("gpu.crossed"), {y, 0, 0, 0});
+  const std::string why = message_of<RemoteError>([&] { s.sync_all(20s); });
+  EXPECT_NE(why.find("deadlock in command"), std::string::npos) << why;
+  const DRef z = s.call(s.get_global_func("gpu.ones"), {10});
+  s.call(s.get_global_func("gpu.late_and_throws"), {z, workers() - 1, 1500});
+  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("too late"), std::string::npos);
+  const DRef last = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(last, last);
+  expect_all(s, last, static_cast<float>(workers()), 10);
 }
 
 /// Where the members are on several nodes a report says which one is waited for.

@@ -1,14 +1,18 @@
 // A short program on GPUs; on those that are not there one call may fail (STANDIN_FAIL; sweep.py). Arguments: a number of threads
-// (2), or "mpi"; "uses": of the stand-ins' functions; "gpus": how many there are. It says how it ended:
+// (2), or "mpi"; "killed": on ranks, the last of which dies while the others wait for it; "uses": of the stand-ins' functions;
+// "gpus": how many there are. It says how it ended:
 //   done                     nothing failed
 //   error, goes on: TEXT     the first try failed, the second one in the same session did not
 //   error, stays: TEXT       both failed
 //   at the end: TEXT         nothing failed before shutdown()
 //   ended: TEXT              the session is over, and says why
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "device/devices.h"
@@ -38,6 +42,22 @@ void use(Session& s) {
   const auto got = all.debug_get_from_remote(0).as<Tensor>();
   for (const float value : got.values<float>()) expect(value == 3, "a row is wrong");
 }
+
+/// The others are in a collective when the last worker dies.
+void lose_one(Session s) {
+  use(s);
+  const DRef x = s.broadcast(Tensor::full<float>({1000}, 2));
+  s.sync_all();
+  s.call(s.get_global_func("short.die"), {s.num_workers() - 1});
+  s.allreduce(x, x);
+  s.sync_all(std::chrono::seconds(20));
+}
+
+const bool registered = register_global_func("short.die", [](int64_t who) {
+  if (worker::id() != who) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::raise(SIGKILL);
+});
 
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
@@ -72,9 +92,10 @@ int main(int argc, char** argv) {
   try {
     if (what == "gpus") {
       std::printf("%zu\n", detail::device_api(cuda()).pci_ids().size());
-    } else if (what == "mpi") {
-      return run(argc, argv, [](int, char**) {
-        report(Session::create());
+    } else if (what == "mpi" || what == "killed") {
+      return run(argc, argv, [&](int, char**) {
+        if (what == "mpi") report(Session::create());
+        else lose_one(Session::create());
         return 0;
       });
     } else if (what == "uses") {

@@ -44,8 +44,8 @@ struct Mailbox {
   char data[32768];
 };
 struct alignas(64) Shared {
-  std::atomic<int> attached;
-  std::atomic<int> devices[64];  // 1 + that of the rank
+  std::atomic<int> attached, connecting;  // ranks
+  std::atomic<int> devices[64];           // 1 + that of the rank
 };
 constexpr size_t size_of(int ranks) {
   return sizeof(Shared) + static_cast<size_t>(ranks) * static_cast<size_t>(ranks) * sizeof(Mailbox);
@@ -57,11 +57,13 @@ struct Communicator {
   std::atomic<Status> state{kInProgress};
   std::atomic<int> polls_left{0};  // until an operation that has begun is no longer in progress
   std::atomic<int> pending{0};     // operations on streams
-  std::atomic<bool> is_aborted{false}, is_finalizing{false}, is_used{false};
+  std::atomic<bool> is_aborted{false}, is_finalizing{false}, is_used{false}, is_connecting{false};
   uint64_t number = 0;
   ~Communicator() {
     if (mapped) munmap(mapped, size_of(size));
   }
+  /// What has begun may be in progress: the first collective until all members have begun theirs, as NCCL connects them then.
+  bool is_starting() const { return polls_left > 0 || (is_connecting && shared().connecting < size); }
   Shared& shared() const { return *reinterpret_cast<Shared*>(mapped); }
   Mailbox& box(int from, int to) const { return reinterpret_cast<Mailbox*>(mapped + sizeof(Shared))[from * size + to]; }
 };
@@ -135,12 +137,12 @@ thread_local std::vector<Grouped> grouped;
 
 Status check(const std::shared_ptr<Communicator>& comm, Stream stream) {
   if (!comm) return kInvalidArgument;
-  if (comm->state != kSuccess || comm->polls_left > 0 || comm->is_finalizing) return kInvalidUsage;
+  if (comm->state != kSuccess || comm->is_starting() || comm->is_finalizing) return kInvalidUsage;
   if (!standin::is_stream(stream) || standin::device_of(stream) != comm->device) return kInvalidUsage;
   return kSuccess;
 }
 
-Status launch(const std::shared_ptr<Communicator>& comm, Stream stream, Work work) {
+Status launch(const std::shared_ptr<Communicator>& comm, Stream stream, Work work, bool of_all = true) {
   ++comm->pending;
   const Status async = std::exchange(next_async, kSuccess);
   standin::enqueue(stream, [comm, stream, async, work = std::move(work)] {
@@ -154,9 +156,9 @@ Status launch(const std::shared_ptr<Communicator>& comm, Stream stream, Work wor
     --comm->pending;
     return status;
   });
-  if (comm->is_used.exchange(true)) return kSuccess;
-  comm->polls_left = 2;  // to connect takes a while
-  return kInProgress;
+  if (!comm->is_used.exchange(true)) comm->polls_left = 2;  // to connect takes a while
+  if (of_all && !comm->is_connecting.exchange(true)) ++comm->shared().connecting;
+  return comm->is_starting() ? kInProgress : kSuccess;
 }
 
 size_t size_of(Type type) {
@@ -298,16 +300,19 @@ Status launch_group() {
       if (is_same) mine.push_back(call);
       return is_same;
     });
-    const Status one = launch(comm, stream, [mine](Communicator& c, const Reach& reach) {
-      std::vector<Transfer> transfers;
-      for (const Grouped& call : mine) {
-        char* memory = reach(call.memory, call.size);
-        if (!memory) return kIllegalAddress;
-        transfers.push_back({call.peer, call.sends, memory, call.size});
-      }
-      exchange(c, transfers, 0);
-      return 0;
-    });
+    const Status one = launch(
+        comm, stream,
+        [mine](Communicator& c, const Reach& reach) {
+          std::vector<Transfer> transfers;
+          for (const Grouped& call : mine) {
+            char* memory = reach(call.memory, call.size);
+            if (!memory) return kIllegalAddress;
+            transfers.push_back({call.peer, call.sends, memory, call.size});
+          }
+          exchange(c, transfers, 0);
+          return 0;
+        },
+        false);
     if (one != kSuccess) status = one;
   }
   return status;
@@ -387,7 +392,8 @@ STANDIN Status ncclCommGetAsyncError(Comm comm, Status* status) {
   if (!found) return kInvalidArgument;
   *status = found->state;
   if (*status != kSuccess) return kSuccess;
-  if (found->polls_left > 0 && --found->polls_left > 0) *status = kInProgress;
+  if (found->polls_left > 0) --found->polls_left;
+  if (found->is_starting()) *status = kInProgress;
   if (found->is_finalizing && found->pending > 0) *status = kInProgress;
   return kSuccess;
 }
