@@ -1,4 +1,4 @@
-// Memory, copies and streams of GPUs, on a stand-in for the driver.
+// Memory, copies and streams of GPUs: Gpu.* on real ones, too (check.sh).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
