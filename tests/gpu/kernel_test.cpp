@@ -23,15 +23,15 @@ float b_at(int64_t i, int64_t column) { return static_cast<float>((2 * i + colum
 
 /// Each worker has a part of the inner dimension. Nobody waits between the kernel and the collective.
 TEST_F(Kernels, a_product_in_parts) {
-  constexpr int64_t kRows = 96, kInner = 240, kColumns = 80, kRounds = 20;  // 240 divides by 1 to 6 and 8
+  constexpr int64_t kRows = 96, kColumns = 80, kRounds = 20, kPart = 60;
   Session s = make();
-  const int64_t n = s.num_workers(), part = kInner / n;
-  Tensor a = Tensor::empty({n, kRows, part}), b = Tensor::empty({n, part, kColumns});
+  const int64_t n = s.num_workers(), inner = kPart * n;
+  Tensor a = Tensor::empty({n, kRows, kPart}), b = Tensor::empty({n, kPart, kColumns});
   float *a_to = a.values<float>().data(), *b_to = b.values<float>().data();
   for (int64_t w = 0; w < n; ++w)
     for (int64_t row = 0; row < kRows; ++row)
-      for (int64_t i = 0; i < part; ++i) *a_to++ = a_at(row, w * part + i);
-  for (int64_t i = 0; i < kInner; ++i)
+      for (int64_t i = 0; i < kPart; ++i) *a_to++ = a_at(row, w * kPart + i);
+  for (int64_t i = 0; i < inner; ++i)
     for (int64_t column = 0; column < kColumns; ++column) *b_to++ = b_at(i, column);
 
   const DModule kernels = load(s);
@@ -44,7 +44,7 @@ TEST_F(Kernels, a_product_in_parts) {
   for (int64_t row = 0; row < kRows; ++row)
     for (int64_t column = 0; column < kColumns; ++column) {
       float sum = 0;
-      for (int64_t i = 0; i < kInner; ++i) sum += a_at(row, i) * b_at(i, column);
+      for (int64_t i = 0; i < inner; ++i) sum += a_at(row, i) * b_at(i, column);
       expected.push_back(sum);  // whole numbers: exact in any order
     }
   for (int w = 0; w < workers(); ++w) EXPECT_EQ(to_vector(c.debug_get_from_remote(w)), expected) << "worker " << w;

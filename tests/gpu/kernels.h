@@ -9,7 +9,7 @@ inline const DLTensor* tensor_of(const TVMFFIAny* args, int32_t num_args, int32_
     const auto* t = reinterpret_cast<const DLTensor*>(reinterpret_cast<const char*>(args[i].v_obj) + sizeof(TVMFFIObject));
     if (t->device.device_type != 1 && t->ndim == ndim && t->dtype.code == 2 && t->dtype.bits == 32) return t;
   }
-  TVMFFIErrorSetRaisedFromCStr("TypeError", "expected a float32 array on a GPU, of other dimensions");
+  TVMFFIErrorSetRaisedFromCStr("TypeError", "expected a float32 array on a GPU: a vector to fill, matrices to multiply");
   return nullptr;
 }
 inline float* data_of(const DLTensor& t) { return reinterpret_cast<float*>(static_cast<char*>(t.data) + t.byte_offset); }

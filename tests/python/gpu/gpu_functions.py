@@ -27,7 +27,8 @@ def touch(x):
 def cuda(function, *args):
     """Of the driver, as another library would call it."""
     driver, address, found = ctypes.CDLL(os.environ["TUTTI_CUDA_LIBRARY"]), ctypes.c_void_p(), ctypes.c_int()
-    driver.cuGetProcAddress_v2(function.encode(), ctypes.byref(address), 12000, ctypes.c_ulonglong(0), ctypes.byref(found))
+    asked = driver.cuGetProcAddress_v2(function.encode(), ctypes.byref(address), 12000, ctypes.c_ulonglong(0), ctypes.byref(found))
+    assert asked == 0 and address, f"the driver has no {function}"
     status = ctypes.CFUNCTYPE(ctypes.c_int)(address.value)(*args)
     assert status in (0, 600), f"{function}: {status}"
     return status
