@@ -88,7 +88,8 @@ class LauncherStream {
   }
   /// By srun: how the first task that failed has ended; by mpirun: MPI_Abort's code.
   std::optional<int> told() const {
-    return said_at_start_ ? said_at_start_ : is_consequence_ && said_by_rank_ ? said_by_rank_ : told_;
+    const bool was_killed = is_consequence_ || told_ == kSignal + SIGKILL;  // by Slurm, which does not always say so
+    return said_at_start_ ? said_at_start_ : was_killed && said_by_rank_ ? said_by_rank_ : told_;
   }
   int read_end() const { return read_.get(); }
   int write_end() const { return write_.get(); }
@@ -168,7 +169,6 @@ class LauncherStream {
   /// Tasks that srun kills because one has called MPI_Abort may be told of before that one.
   void note_end_of_task(std::string_view line) {
     is_aborted_ |= line.starts_with("srun: Job step aborted");
-    constexpr int kSignal = 128;
     const auto code = end_of_task(line);
     if (!code || (told_ && !(is_consequence_ && *code < kSignal))) return;
     told_ = code;
@@ -179,6 +179,7 @@ class LauncherStream {
   }
 
   static constexpr size_t kMostUnwritten = 1 << 20;
+  static constexpr int kSignal = 128;  // so shells count: 128 and the signal's number
 
   Launcher by_;
   bool by_prrte_;

@@ -209,6 +209,19 @@ def test_an_mpirun_that_crashes_after_an_abort(program, tmp_path, monkeypatch):
     assert done.returncode == 7, done.stderr
 
 
+@pytest.mark.parametrize("aborted", ["srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", ""])
+def test_srun_kills_a_rank_before_it_exits_with_its_abort(aborted, tmp_path, monkeypatch):
+    """What srun of Slurm 22.05 says then; its first line comes late, or not at all, on a busy machine."""
+    words = ["0: MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", "1: with errorcode 7.", aborted]
+    words += ["srun: error: n2: task 1: Killed", "srun: launch/slurm: _step_signal: Terminating StepId=10017011.5", "srun: error: n1: task 0: Killed"]
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\n[ $1 != --mpi=list ] || exec echo pmix\ncat >&2 <<'END'\n" + "\n".join(words) + "\nEND\nexit 137\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    run("-n", "2", "--launcher", "srun", "--", "true", code=7)
+
+
 def test_a_killed_mpirun_leaves_nothing(program, tmp_path, monkeypatch):
     before = unmapped_segments()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
