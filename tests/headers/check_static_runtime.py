@@ -1,0 +1,9 @@
+"""A libtutti with libstdc++ inside leaves the libstdc++.so of others alone: check_static_runtime.py LIBTUTTI CALL_ONCE"""
+
+import ctypes
+import sys
+
+loaded = open("/proc/self/maps").read()
+assert "libstdc++" not in loaded, "this Python has libstdc++ itself: that would hide what is looked for"
+ctypes.CDLL(sys.argv[1])  # in a scope of its own, as Python loads its modules
+assert ctypes.CDLL(sys.argv[2]).tutti_test_call_once() == 1
