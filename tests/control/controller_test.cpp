@@ -102,6 +102,7 @@ TEST(FailureLedger, a_consequence_is_told_by_its_origin_alone) {
   EXPECT_TRUE(ledger.silent().empty());
   EXPECT_TRUE(ledger.raise().empty());
   EXPECT_TRUE(ledger.not_raised().empty());
+  EXPECT_EQ(acknowledged(ledger), std::vector<Origin>({Origin{0, 5}}));  // again, for the one who has heard of it since
 }
 
 TEST(FailureLedger, one_consequence_stands_for_an_origin_that_stays_silent) {

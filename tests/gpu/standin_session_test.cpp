@@ -75,6 +75,16 @@ const bool registered_for_standins = [] {
       standin::find<void(int)>(ccl() == "nccl" ? "TUTTI_NCCL_LIBRARY" : "TUTTI_RCCL_LIBRARY",
                                "standin_nccl_async")(static_cast<int>(status));
   });
+  register_global_func("gpu.start_takes", [](int64_t milliseconds) {
+    standin::find<void(int)>(ccl() == "nccl" ? "TUTTI_NCCL_LIBRARY" : "TUTTI_RCCL_LIBRARY",
+                             "standin_nccl_start_takes")(static_cast<int>(milliseconds));
+  });
+  register_global_func("gpu.lose_in_a_part", [](const Tensor& t, int64_t on_worker, int64_t status) {
+    const Comm part = worker::world().split(worker::id() % 2);
+    part.allreduce(t, t, ReduceOp::kMax);  // the first one connects, and hears of a loss while it does
+    get_global_func("gpu.lose")(std::vector<Value>{on_worker, status});
+    part.allreduce(t, t, ReduceOp::kMax);
+  });
   register_global_func("gpu.crash", [](int64_t on_worker) {
     if (worker::id() == on_worker) standin::launch(stream(), [] { return 700; });
   });
@@ -230,17 +240,35 @@ TEST_F(StandinGpus, groups_go_on_after_a_loss_in_one_of_them) {
   }
 }
 
+/// NCCL starts each collective in a thread of its own: a member that looks after it does not wait for the others.
+TEST_F(StandinGpus, a_slow_start_is_no_wait) {
+  Session s = make();
+  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+  s.allreduce(x, x, "max");  // the first one connects the members
+  s.call(s.get_global_func("gpu.start_takes"), {spans_nodes() ? 400 : 100});
+  s.sync_all();
+  for (const int who : {0, workers() - 1}) {
+    s.call(s.get_global_func("gpu.crossed"), {x, who, 10, 0});
+    EXPECT_EQ(message_of<RemoteError>([&] { s.sync_all(20s); }), "") << who;
+  }
+  s.call(s.get_global_func("gpu.start_takes"), {0});
+  const auto all = static_cast<float>(workers());
+  expect_all(s, x, all * all, 10);
+}
+
 TEST_F(StandinGpus, an_error_of_a_part_is_not_lost_with_it) {
   if (workers() < 3) return;  // a part of one waits for nobody
   Session s = make();
-  const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
-  s.sync_all();
-  s.call(s.get_global_func("gpu.lose"), {0, 6});
-  s.call(s.get_global_func("gpu.parts"), {x});
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("failed with remote process exited"), std::string::npos);
-  const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
-  s.allreduce(y, y);
-  expect_all(s, y, static_cast<float>(workers()), 10);
+  for (const bool is_connected : {false, true}) {
+    const DRef x = s.call(s.get_global_func("gpu.ones"), {10});
+    s.sync_all();
+    if (is_connected) s.call(s.get_global_func("gpu.lose_in_a_part"), {x, 0, 6});
+    else s.call(s.get_global_func("gpu.lose"), {0, 6}), s.call(s.get_global_func("gpu.parts"), {x});
+    EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(20s); }).find("failed with remote process exited"), std::string::npos);
+    const DRef y = s.call(s.get_global_func("gpu.ones"), {10});
+    s.allreduce(y, y);
+    expect_all(s, y, static_cast<float>(workers()), 10);
+  }
 }
 
 TEST_F(StandinGpus, what_was_under_way_is_lost_wherever_the_loss_is_told) {

@@ -5,6 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../../.." && pwd)
 names=("$@")
+programs=(gpu_tests tests/control/{members,controller}_test tests/agreement/announcements_test)
 [ $# -gt 0 ] || mapfile -t names < <(cd "$here" && ls -- *.patch | sed 's/\.patch$//')
 work=$(mktemp -d -p "${TUTTI_MUTANTS:-/var/tmp}")
 trap 'rm -rf "$work"' EXIT
@@ -32,6 +33,7 @@ red() {
     build/tests/collective/contract_test --gtest_filter=*gpus && return
   run "session of RCCL" env TUTTI_TEST_CCL=rccl TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=2 "$gpu/gpu_session_test" && return
   run announcements build/tests/agreement/announcements_test && return
+  run controller build/tests/control/controller_test && return
   run RAS "$gpu/gpu_ras_test" && return
   run auto env TUTTI_TEST_EXPECT=nccl TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 "$gpu/gpu_auto_test" && return
   run "choice of a GPU" build/tests/control/members_test && return
@@ -39,7 +41,7 @@ red() {
     build/tests/collective/communicator_test && return
   run communicator env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=3 build/tests/collective/communicator_test
 }
-ninja -C build gpu_tests tests/control/members_test tests/agreement/announcements_test >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
+ninja -C build "${programs[@]}" >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
 found=
 if red; then
   echo "without any fault '$found' is red:"; tail -n 20 "$work/$found.log"; exit 1
@@ -47,7 +49,7 @@ fi
 number=0
 for name in "${names[@]}"; do
   patch -p1 --no-backup-if-mismatch <"$here/$name.patch" >patch.log || { cat patch.log; echo "$name: does not apply any more"; exit 1; }
-  if ! ninja -C build gpu_tests tests/control/members_test tests/agreement/announcements_test >build.log 2>&1; then
+  if ! ninja -C build "${programs[@]}" >build.log 2>&1; then
     tail -n 20 build.log; echo "$name: does not compile"; exit 1
   elif red; then
     number=$((number + 1)); echo "$name: found by $found"

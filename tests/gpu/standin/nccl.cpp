@@ -35,6 +35,7 @@ using namespace tutti::detail::nccl;
 using namespace std::chrono_literals;
 constexpr Status kUnhandledCudaError = 1, kInternalError = 3;
 constexpr int kIllegalAddress = 700;
+using Clock = std::chrono::steady_clock;
 
 /// What one rank passes to another one, a piece at a time.
 struct Mailbox {
@@ -55,15 +56,18 @@ struct Communicator {
   int rank = 0, size = 0, device = 0;
   char* mapped = nullptr;
   std::atomic<Status> state{kInProgress};
-  std::atomic<int> polls_left{0};  // until an operation that has begun is no longer in progress
-  std::atomic<int> pending{0};     // operations on streams
+  std::atomic<int> polls_left{0};            // until an operation that has begun is no longer in progress
+  std::atomic<int> pending{0};               // operations on streams
+  std::atomic<Clock::time_point> started{};  // until then the operation that has begun last is in progress
   std::atomic<bool> is_aborted{false}, is_finalizing{false}, is_used{false}, is_connecting{false};
   uint64_t number = 0;
   ~Communicator() {
     if (mapped) munmap(mapped, size_of(size));
   }
   /// What has begun may be in progress: the first collective until all members have begun theirs, as NCCL connects them then.
-  bool is_starting() const { return polls_left > 0 || (is_connecting && shared().connecting < size); }
+  bool is_starting() const {
+    return polls_left > 0 || Clock::now() < started.load() || (is_connecting && shared().connecting < size);
+  }
   Shared& shared() const { return *reinterpret_cast<Shared*>(mapped); }
   Mailbox& box(int from, int to) const { return reinterpret_cast<Mailbox*>(mapped + sizeof(Shared))[from * size + to]; }
 };
@@ -80,6 +84,7 @@ std::shared_ptr<Communicator> find(Comm comm) {
 }
 
 thread_local Status next_async = kSuccess;
+std::atomic<int> start_takes{0};  // milliseconds
 
 struct Transfer {
   int peer;
@@ -156,6 +161,7 @@ Status launch(const std::shared_ptr<Communicator>& comm, Stream stream, Work wor
     --comm->pending;
     return status;
   });
+  if (start_takes > 0) comm->started = Clock::now() + std::chrono::milliseconds(start_takes);
   if (!comm->is_used.exchange(true)) comm->polls_left = 2;  // to connect takes a while
   if (of_all && !comm->is_connecting.exchange(true)) ++comm->shared().connecting;
   return comm->is_starting() ? kInProgress : kSuccess;
@@ -381,7 +387,8 @@ STANDIN Status ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int ra
     if (made->rank == 0 && std::sscanf(id.bytes, "/proc/%d/fd/%d", &pid, &own) == 2 && pid == getpid()) close(own);
     bool shares = false;
     for (int r = 0; r < made->size; ++r) shares |= r != made->rank && shared.devices[r] == own_device;
-    made->state = shares && !(std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") && few_ctas) && !hosts ? kInvalidUsage : kSuccess;
+    const bool may_share = few_ctas && (hosts || std::getenv("NCCL_MULTI_RANK_GPU_ENABLE"));  // else real ones wait for ever
+    made->state = shares && !may_share ? kInvalidUsage : kSuccess;
   }).detach();
   return kInProgress;
 }
@@ -523,3 +530,4 @@ STANDIN Status ncclScatter(const void* src, void* dst, size_t count, Type type, 
 
 /// The next collective of this thread sets its communicator's error, and is never complete.
 STANDIN void standin_nccl_async(int status) { next_async = status; }
+STANDIN void standin_nccl_start_takes(int milliseconds) { start_takes = milliseconds; }
