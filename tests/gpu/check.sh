@@ -12,10 +12,16 @@ check() { # NAME COMMAND...
   local name=$1 code=0 since=$SECONDS log; shift
   log="$build/logs/${name//[^a-zA-Z0-9]/_}"
   timeout -k 10 "${limit:-60}" "$@" >"$log" 2>&1 || code=$?
+  ! grep -q '0 tests from 0 test suites' "$log" || code="no test of that name"
   if [ $code = 0 ]; then passed=$((passed + 1)); echo "ok: $name: $((SECONDS - since)) s"
   else failed=$((failed + 1)); echo "FAILED (exit code $code): $name: $((SECONDS - since)) s"; tail -n 40 "$log"; fi
 }
+check_pytest() { # NAME COMMAND...: its skips are ours
+  check "$@"
+  while read -r line; do skip "$1" "$line"; done < <(grep '^SKIPPED' "$build/logs/${1//[^a-zA-Z0-9]/_}")
+}
 skip() { skipped=$((skipped + 1)); echo "skipped: $1: $2"; }
+python=$(command -v python3)
 end() { echo "$passed passed, $failed failed, $skipped skipped"; exit $((failed > 0)); }
 
 if command -v nvidia-smi >/dev/null; then nvidia-smi --query-gpu=name,driver_version,memory.total,pci.bus_id --format=csv,noheader; fi
@@ -27,7 +33,7 @@ echo "NCCL: ${TUTTI_NCCL_LIBRARY:-libnccl.so.2}"
 if [ -x "$build/tests/gpu/gpu_short" ] && [ ! -f "$build/build.ninja" ]; then
   echo "built elsewhere"
 else
-  [ -f "$build/build.ninja" ] || limit=120 check "meson setup" meson setup "$build" -Dexamples=false
+  [ -f "$build/build.ninja" ] || limit=120 check "meson setup" meson setup "$build" -Dexamples=false -Dpython_program="$python"
   [ $failed = 0 ] && limit=400 check "build" ninja -C "$build" gpu_tests launcher/tutti launcher/tutti-mpi
 fi
 [ $failed = 0 ] || end
@@ -66,17 +72,24 @@ else
   skip "kernels" "no nvcc"
 fi
 
-python=$(command -v python3)
-if ls "$build"/src/python/tutti/_core*.so >/dev/null 2>&1 && "$python" -c 'import numpy, pytest' 2>/dev/null; then
+suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+if [ -f "$build/src/python/tutti/_core$suffix" ] && "$python" -c 'import numpy' 2>/dev/null; then
   export PYTHONPATH=$build/src/python TUTTI_CUDA_LIBRARY=${TUTTI_CUDA_LIBRARY:-libcuda.so.1}
-  check "Python" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=1 "$python" -m pytest -q -p no:cacheprovider tests/python/gpu
-  if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-    check "torch" "$python" -m pytest -q -p no:cacheprovider tests/gpu/python
+  check "Python, 2 ranks" env $([ "$gpus" -gt 1 ] || echo TUTTI_ALLOW_SHARED_DEVICE=1) \
+    mpirun -n 2 "$python" -m tutti tests/gpu/python/ranks.py
+  pytest=("$python" -m pytest -q -rs -p no:cacheprovider)
+  if ! "$python" -c 'import pytest' 2>/dev/null; then
+    skip "Python, torch" "$python has no pytest"
+  else
+    check_pytest "Python" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=1 "${pytest[@]}" tests/python/gpu
+  fi
+  if "$python" -c 'import pytest, torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    check_pytest "torch" "${pytest[@]}" tests/gpu/python
   else
     skip "torch" "$python has none, or it finds no GPU"
   fi
 else
-  skip "Python, torch" "built without Python, or no numpy or pytest"
+  skip "Python, torch" "not built for $python, or it has no numpy"
 fi
 
 check "by way of the host" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=2 TUTTI_TEST_CCL=mpi TUTTI_TEST_GPUS="$gpus" \
