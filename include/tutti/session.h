@@ -21,6 +21,9 @@ namespace detail {
 class Controller;
 struct DRefState;
 }  // namespace detail
+namespace distributed {
+class DTensor;
+}
 
 using Timeout = std::optional<std::chrono::milliseconds>;  ///< nothing: no limit of the caller's
 
@@ -42,6 +45,7 @@ class TUTTI_API DRef {
  protected:
   friend class detail::Controller;
   friend class Session;
+  friend class distributed::DTensor;
   explicit DRef(std::shared_ptr<detail::DRefState> state) : state_(std::move(state)) {}
   std::shared_ptr<detail::DRefState> state_;
 };

@@ -3,6 +3,7 @@
 
 #include "tutti/action.h"
 #include "tutti/device.h"
+#include "tutti/distributed.h"
 #include "tutti/dlpack.h"
 #include "tutti/dtype.h"
 #include "tutti/error.h"

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "control/worker/module_functions.h"
+#include "control/worker/functions_above.h"
 #include "core/printable.h"
 #include "module/call.h"
 #include "module/library.h"

@@ -15,7 +15,9 @@ PYBIND11_MODULE(_core, module) {
   bind_session(module);
   bind_job(module);
   bind_worker(module);
+  bind_distributed(module);
   give_signatures(module);
   give_signatures(module.attr("worker"));
+  give_signatures(module.attr("distributed"));
   set_interpreter_hooks(PySys_GetObject("tutti_embedded") == nullptr);
 }

@@ -46,6 +46,7 @@ void give_signatures(py::handle module) {
     if (!PyType_Check(thing.ptr())) continue;
     for (const auto& [key, method] : py::dict(thing.attr("__dict__")))
       if (PyInstanceMethod_Check(method.ptr())) give_signature(PyInstanceMethod_GET_FUNCTION(method.ptr()));
+      else if (Py_TYPE(method.ptr()) == &PyStaticMethod_Type) give_signature(method.attr("__func__").ptr());
   }
 }
 

@@ -22,9 +22,10 @@ BELOW = {
     "control/controller": ("control/channel",),
     "control": ("control/controller",),
     "module": ("control",),
+    "distributed": ("control",),
     "trace": ("core",),
-    "python": ("control",),
-    "launcher": ("module", "trace"),
+    "python": ("control", "distributed"),
+    "launcher": ("module", "trace", "distributed"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 MOST_LINES, MOST_SOURCES = 350, 20

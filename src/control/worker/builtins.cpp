@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "collective/ccl.h"
-#include "control/worker/module_functions.h"
+#include "control/worker/functions_above.h"
 #include "control/worker/worker.h"
 #include "core/env.h"
 #include "core/interpreter.h"
@@ -179,6 +179,7 @@ void add_our_own() {
 void register_all() {
   add_our_own();
   register_module_functions();
+  register_distributed_functions();
   add("empty", empty);
   add("worker_id", [] { return Shape{worker::id()}; });  // a shape, as in Disco
   add("worker_rank", [] { return worker::id(); });

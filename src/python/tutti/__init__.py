@@ -59,9 +59,10 @@ from ._errors import (
     WorkerFailure,
 )
 from ._types import DataType, Shape
-from . import _remote, _show, disco, worker
+from . import _remote, _show, disco, distributed, worker
 
 Session.define = _remote.define
+Session.distribute = distributed._session_distribute
 Session.show = _show.show
 Session.places = _show.places
 

@@ -12,6 +12,11 @@ def where():
     return [worker.device(), worker.stream() != 0]
 
 
+@tutti.register_global_func("gpu.device_of", override=True)
+def device_of(x):
+    return x.device
+
+
 @tutti.register_global_func("gpu.sum_and_double", override=True)
 def sum_and_double(x):
     worker.world().allreduce(x, x)

@@ -1,10 +1,11 @@
-"""Arrays on GPUs, by the session's own operations, on stand-ins for the driver and NCCL."""
+"""Arrays on GPUs, by the session's own operations: on stand-ins for the driver and NCCL, or on real ones (tests/gpu/check.sh)."""
 
 import numpy as np
 import pytest
 from conftest import WORKERS, make_session
 
 import tutti
+from tutti.distributed import DeviceMesh
 
 
 @pytest.fixture
@@ -29,6 +30,15 @@ def test_arrays_lie_there(session):
     np.testing.assert_array_equal(back, WORKERS * np.arange(1000, dtype="float32"))
     total.debug_copy_from(WORKERS - 1, np.ones(1000, "float32"))
     assert total.debug_get_from_remote(WORKERS - 1).numpy().sum() == 1000
+
+
+def test_sharded_tensors_lie_there(session):
+    array = np.arange(35, dtype="float32").reshape(7, 5)
+    rows = session.distribute(array, DeviceMesh((WORKERS,)), "S[0]")
+    columns = rows.redistribute("S[1]")
+    devices = session.get_global_func("gpu.device_of")(columns.parts)
+    assert [str(devices.debug_get_from_remote(w)) for w in range(WORKERS)] == [f"cuda({w})" for w in range(WORKERS)]
+    np.testing.assert_array_equal(columns.full().numpy(), array)
 
 
 def test_functions_use_them(session):

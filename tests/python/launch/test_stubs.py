@@ -5,8 +5,9 @@ import inspect
 import os
 
 import tutti
-from tutti import _core, worker
+from tutti import _core, distributed, worker
 
+STUBS = [(_core, "_core.pyi", {"distributed", "worker"}), (distributed, "distributed.pyi", {"DTensorType", "PlacementSpecKind"})]  # module, stub, what is not looked at
 
 def stubs(name):
     with open(os.path.join(os.path.dirname(tutti.__file__), name)) as file:
@@ -18,14 +19,18 @@ def public(names):
 
 
 def test_names():
-    tree = stubs("_core.pyi")
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert public(dir(_core)) - {"worker"} == set(classes) | functions
-    for name, node in classes.items():
-        here = vars(getattr(_core, name))
-        stated = {item.name for item in node.body if isinstance(item, ast.FunctionDef)} | {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
-        assert public(stated) == public(here) - {"_pybind11_conduit_v1_"}, name
+    for module, file, others in STUBS:
+        tree = stubs(file)
+        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        here = {name for name in public(dir(module)) if module is _core or not name.startswith("_")}
+        assert here - others == (set(classes) | functions) - others
+        for name, node in classes.items():
+            if name in others:
+                continue
+            here = vars(getattr(module, name))
+            stated = {item.name for item in node.body if isinstance(item, ast.FunctionDef)} | {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
+            assert public(stated) == public(here) - {"_pybind11_conduit_v1_"}, name
     assert {node.name for node in stubs("worker.pyi").body if isinstance(node, ast.FunctionDef)} == public(dir(worker))
 
 
@@ -38,16 +43,16 @@ def parameters(function):
 
 def test_parameters():
     """As inspect.signature says, which editors and help() ask."""
-    for node in stubs("_core.pyi").body:
+    for module, node in [(module, node) for module, file, _ in STUBS for node in stubs(file).body]:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            told = inspect.signature(getattr(_core, node.name)).parameters.values()
+            told = inspect.signature(getattr(module, node.name)).parameters.values()
             assert [(each.name, each.default) for each in told] == parameters(node), node.name
         if not isinstance(node, ast.ClassDef):
             continue
         for method in node.body:
             if not isinstance(method, ast.FunctionDef) or method.name.startswith("__"):
                 continue
-            told = inspect.signature(getattr(getattr(_core, node.name), method.name)).parameters.values()
+            told = inspect.signature(getattr(getattr(module, node.name), method.name)).parameters.values()
             assert [(each.name, each.default) for each in told if each.kind != each.VAR_POSITIONAL] == parameters(method), f"{node.name}.{method.name}"
 
 

@@ -1,0 +1,186 @@
+// Where the parts of a sharded tensor lie: the words of TVM's relax.distributed, and more kinds of placement. All are values:
+// they never change, and compare by what they hold.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tutti/dtype.h"
+#include "tutti/export.h"
+#include "tutti/session.h"
+#include "tutti/tensor.h"
+
+namespace tutti::distributed {
+
+using tutti::to_string;
+
+/// Workers in an n-d arrangement.
+class TUTTI_API DeviceMesh {
+ public:
+  /// @param shape       workers along each mesh dimension, each at least 1
+  /// @param device_ids  worker ids, in row-major order, each once; empty: 0, 1, ...
+  /// @param names       of the mesh dimensions: letters, digits and _, each once; empty: none
+  /// @throws UsageError  no dimension, counts that do not agree, a negative or repeated id, a bad or repeated name
+  explicit DeviceMesh(Shape shape, std::vector<int64_t> device_ids = {}, std::vector<std::string> names = {});
+
+  int ndim() const { return static_cast<int>(shape_.size()); }
+  const Shape& shape() const { return shape_; }
+  int64_t size() const { return static_cast<int64_t>(device_ids_.size()); }  ///< workers
+  const std::vector<int64_t>& device_ids() const { return device_ids_; }
+  const std::vector<std::string>& names() const { return names_; }
+  int dim(std::string_view name) const;               ///< @throws UsageError  no mesh dimension has this name
+  int64_t worker(const Shape& coordinate) const;      ///< @throws UsageError  it lies outside
+  std::optional<Shape> coordinate(int64_t id) const;  ///< nothing: that worker is not in the mesh
+  std::string describe_dim(int dim) const;            ///< for messages: "mesh dimension 1 ('tp')"
+  bool operator==(const DeviceMesh&) const = default;
+
+ private:
+  Shape shape_;
+  std::vector<int64_t> device_ids_;
+  std::vector<std::string> names_;
+};
+TUTTI_API std::string to_string(const DeviceMesh& mesh);  ///< "DeviceMesh((2, 2), range(0, 4), names=['dp', 'tp'])"
+
+enum class PlacementSpecKind : int {
+  kSharding = 0,
+  kReplica = 1,
+  kPartial = 2,
+  kRagged = 3
+};  ///< the first two as TVM numbers them
+
+/// What one mesh dimension does with a tensor.
+class TUTTI_API PlacementSpec {
+ public:
+  /// "S[axis]": the axis is cut into as many parts as the mesh dimension has workers. Sizes differ by at most 1; the first parts
+  /// are the larger ones; a part may be empty.
+  static PlacementSpec sharding(int axis);
+  /// "R": each worker along the mesh dimension has the same.
+  static PlacementSpec replica();
+  /// "P", "P(max)": the value is the sum (prod, min, max, avg) over the workers along the mesh dimension. Averages are reduced,
+  /// not made: no whole value becomes "P(avg)".
+  static PlacementSpec partial(std::string_view op = "sum");
+  /// "S[axis](3, 0, 5)": as sharding, with parts of these sizes.
+  static PlacementSpec ragged(int axis, std::vector<int64_t> sizes);
+
+  PlacementSpecKind kind() const { return kind_; }
+  int axis() const { return axis_; }  ///< of the tensor; -1: none is cut
+  bool cuts() const { return axis_ >= 0; }
+  const std::string& op() const { return op_; }                 ///< empty unless partial
+  const std::vector<int64_t>& sizes() const { return sizes_; }  ///< empty unless ragged
+  bool operator==(const PlacementSpec&) const = default;
+
+ private:
+  explicit PlacementSpec(PlacementSpecKind kind) : kind_(kind) {}
+  PlacementSpecKind kind_;
+  int axis_ = -1;
+  std::string op_;
+  std::vector<int64_t> sizes_;
+};
+TUTTI_API std::string to_string(const PlacementSpec& spec);  ///< as in a placement's text
+
+/// What each dimension of a mesh does with a tensor. Several may cut one axis: the first cuts it, the next cuts each part.
+class TUTTI_API Placement {
+ public:
+  /// @throws UsageError  none, or partial ones of different operations
+  explicit Placement(std::vector<PlacementSpec> dim_specs);
+  /// "S[0], R, P(max)". Spaces do not matter.  @throws UsageError  says where, and what was expected there
+  static Placement from_text(std::string_view text);
+  const std::vector<PlacementSpec>& dim_specs() const { return dim_specs_; }
+  bool operator==(const Placement&) const = default;
+
+ private:
+  std::vector<PlacementSpec> dim_specs_;
+};
+TUTTI_API std::string to_string(const Placement& placement);  ///< what from_text reads
+
+/// A tensor as a whole.
+struct TensorStructInfo {
+  Shape shape;
+  DType dtype = kFloat32;
+  bool operator==(const TensorStructInfo&) const = default;
+};
+
+/// A worker's part of a tensor.
+struct Block {
+  Shape offset, shape;  ///< of each axis
+  bool operator==(const Block&) const = default;
+};
+
+/// A tensor, and where its parts lie.
+class TUTTI_API DTensorStructInfo {
+ public:
+  /// @throws UsageError  no such tensor; more or fewer entries than mesh dimensions; an axis that the tensor lacks; sizes of
+  ///         ragged parts that are not the axis; a dtype that can't be reduced as a partial entry says
+  DTensorStructInfo(TensorStructInfo tensor_sinfo, DeviceMesh device_mesh, Placement placement);
+  const TensorStructInfo& tensor_sinfo() const { return tensor_sinfo_; }
+  const DeviceMesh& device_mesh() const { return device_mesh_; }
+  const Placement& placement() const { return placement_; }
+  Block local(int64_t worker) const;  ///< what that worker holds.  @throws UsageError  it is not in the mesh
+  bool operator==(const DTensorStructInfo&) const = default;
+
+ private:
+  TensorStructInfo tensor_sinfo_;
+  DeviceMesh device_mesh_;
+  Placement placement_;
+};
+TUTTI_API std::string to_string(const DTensorStructInfo& info);  ///< "float32 (8, 6) by 'S[0], R' on DeviceMesh(...)"
+/// What redistribute does: its exchanges, a line each, with the bytes that change workers.  @throws UsageError  two tensors
+TUTTI_API std::string explain(const DTensorStructInfo& from, const DTensorStructInfo& to);
+
+/// A tensor whose parts lie on the workers of a mesh. A handle: copies share the parts. Calls are the session's: they issue
+/// commands, and what goes wrong on a worker is a RemoteError of the next synchronising call.
+class TUTTI_API DTensor {
+ public:
+  /// Parts that the workers have: in `parts` each worker of the mesh has a tensor of the dtype and the shape that
+  /// info.local(worker) says, in host memory, or row-major on a device; other workers may have anything.
+  DTensor(DRef parts, DTensorStructInfo info) : parts_(std::move(parts)), info_(std::move(info)) {}
+  const DTensorStructInfo& info() const { return info_; }
+  const DRef& parts() const { return parts_; }  ///< of redistribute and distribute: None on workers that are not in the mesh
+  /// The same values in other places; this tensor stays as it is. Each worker receives what it lacks, and no more: of partial
+  /// values, what its elements are reduced from. The result lies where the worker's part lies, or on its device if it has none.
+  /// Workers that send or receive something wait for each other; each new set of them has a communicator, which is kept
+  /// (worker::comm).
+  /// @throws UsageError  the placement does not fit; a mesh has workers that the session lacks; a whole value, or a part of the
+  ///         partial dimensions, is to become "P(avg)"; complex whole values are to become "P(prod)"
+  DTensor redistribute(const Placement& placement, const std::optional<DeviceMesh>& mesh = {},
+                       Where where = Where::current()) const;
+  /// All of it, on the controller. Synchronising.
+  Tensor full(Timeout timeout = {}, Where where = Where::current()) const;
+  /// All of it in worker 0's register; None on the others.
+  DRef gather_to_worker0(Where where = Where::current()) const;
+
+ private:
+  DRef parts_;
+  DTensorStructInfo info_;
+};
+
+/// Parts of an array of the controller's, which may be changed on return. Worker 0 has all of it meanwhile.
+/// @throws UsageError  the placement does not fit; the mesh has workers that the session lacks
+TUTTI_API DTensor distribute(Session& session, const Tensor& array, const DeviceMesh& mesh, const Placement& placement,
+                             Where where = Where::current());
+
+}  // namespace tutti::distributed
+
+template <>
+struct std::hash<tutti::distributed::DeviceMesh> {
+  size_t operator()(const tutti::distributed::DeviceMesh& mesh) const { return std::hash<std::string>()(to_string(mesh)); }
+};
+template <>
+struct std::hash<tutti::distributed::PlacementSpec> {
+  size_t operator()(const tutti::distributed::PlacementSpec& spec) const { return std::hash<std::string>()(to_string(spec)); }
+};
+template <>
+struct std::hash<tutti::distributed::Placement> {
+  size_t operator()(const tutti::distributed::Placement& placement) const {
+    return std::hash<std::string>()(to_string(placement));
+  }
+};
+template <>
+struct std::hash<tutti::distributed::DTensorStructInfo> {
+  size_t operator()(const tutti::distributed::DTensorStructInfo& info) const { return std::hash<std::string>()(to_string(info)); }
+};

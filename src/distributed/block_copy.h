@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+
+#include "tutti/distributed.h"
+
+namespace tutti::distributed {
+
+/// Row-major memory that holds `held`, a block of a tensor.
+struct HeldBlock {
+  std::byte* data;
+  Block held;
+};
+
+/// Copies the elements of `block`, which lies in both.
+void copy_block(const HeldBlock& to, const HeldBlock& from, const Block& block, size_t item_bytes);
+
+}  // namespace tutti::distributed

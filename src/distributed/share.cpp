@@ -1,0 +1,84 @@
+#include "distributed/share.h"
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace tutti::distributed {
+namespace {
+
+using Shares = std::shared_ptr<const std::vector<Share>>;
+
+std::vector<int> members_of(const Transition& step) {
+  std::vector<int> members;
+  for (const Move& move : step.moves)
+    if (move.from != move.to)
+      for (const int64_t worker : {move.from, move.to}) members.push_back(static_cast<int>(worker));
+  std::ranges::sort(members);
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  return members;
+}
+
+/// The worker whose whole part everybody of `to` gets, from that worker alone.
+int root_of(const Transition& step) {
+  if (step.addends > 1 || !step.neutral.empty() || step.moves.empty()) return -1;
+  if (static_cast<int64_t>(step.moves.size()) != step.to.device_mesh().size()) return -1;
+  const Move& first = step.moves.front();
+  for (const Move& move : step.moves)
+    if (move.from != first.from || move.block != step.from.local(first.from) || move.block != step.to.local(move.to)) return -1;
+  return static_cast<int>(first.from);
+}
+
+Share share_of(int64_t worker, const Transition& step) {
+  Share share{.from = step.from,
+              .to = step.to,
+              .members = members_of(step),
+              .is_member = false,
+              .moves = {},
+              .addends = step.addends,
+              .is_neutral = std::ranges::find(step.neutral, worker) != step.neutral.end(),
+              .root = root_of(step)};
+  share.is_member = std::ranges::binary_search(share.members, static_cast<int>(worker));
+  std::ranges::copy_if(step.moves, std::back_inserter(share.moves),
+                       [&](const Move& move) { return move.from == worker || move.to == worker; });
+  return share;
+}
+
+Shares make(int64_t worker, const DTensorStructInfo& from, const DTensorStructInfo& to) {
+  std::vector<Share> all;
+  for (const Transition& step : plan(from, to)) {
+    Share share = share_of(worker, step);
+    if (share.is_member || share.to.device_mesh().coordinate(worker)) all.push_back(std::move(share));
+  }
+  return std::make_shared<const std::vector<Share>>(std::move(all));
+}
+
+struct Known {
+  std::mutex mutex;
+  std::unordered_map<std::string, Shares> shares;
+  size_t moves = 0;
+};
+
+}  // namespace
+
+Shares shares(int64_t worker, const DTensorStructInfo& from, const DTensorStructInfo& to) {
+  constexpr size_t kMost = size_t{1} << 16;  // moves, and entries: some 10 MB
+  static auto& known = *new Known;           // outlives the workers' threads
+  const std::string key = std::to_string(worker) + to_string(from) + to_string(to);
+  {
+    const std::lock_guard lock(known.mutex);
+    if (const auto found = known.shares.find(key); found != known.shares.end()) return found->second;
+  }
+  Shares made = make(worker, from, to);
+  size_t moves = 1;
+  for (const Share& share : *made) moves += share.moves.size();
+  const std::lock_guard lock(known.mutex);
+  if (known.moves + moves > kMost) known.shares.clear(), known.moves = 0;
+  if (known.shares.emplace(key, made).second) known.moves += moves;
+  return made;
+}
+
+}  // namespace tutti::distributed

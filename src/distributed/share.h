@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "distributed/transition.h"
+
+namespace tutti::distributed {
+
+/// What one worker does in one exchange.
+struct Share {
+  DTensorStructInfo from, to;
+  std::vector<int> members;  ///< workers that send or receive something, in order
+  bool is_member = false;    ///< this worker is one: it exchanges
+  std::vector<Move> moves;   ///< that this worker sends, receives, or keeps; as in the transition
+  int64_t addends = 1;
+  bool is_neutral = false;  ///< its part becomes what changes no reduction
+  int root = -1;            ///< the member that sends all of its part to all workers of `to`: a broadcast; -1: there is none
+};
+
+/// The exchanges that concern this worker. Kept in this process: a program goes the same ways again and again.
+std::shared_ptr<const std::vector<Share>> shares(int64_t worker, const DTensorStructInfo& from, const DTensorStructInfo& to);
+
+}  // namespace tutti::distributed

@@ -1,0 +1,186 @@
+#include "distributed/transition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+
+#include "support/session_kinds.h"
+#include "tutti/error.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::distributed;
+
+/// Any mesh of 8 workers at most, any placement that fits the shape.
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int64_t below(int64_t end) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(end)); }
+  Shape shape() {
+    Shape shape(static_cast<size_t>(below(4)));
+    for (int64_t& extent : shape) extent = below(8);
+    return shape;
+  }
+  DeviceMesh mesh() {
+    const Shape shapes[] = {{1}, {2}, {3}, {4}, {2, 2}, {2, 3}, {3, 2}, {1, 4}, {2, 2, 2}, {8}, {5}};
+    const Shape& shape = shapes[static_cast<size_t>(below(std::size(shapes)))];
+    std::vector<int64_t> ids(8);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+    std::shuffle(ids.begin(), ids.end(), engine_);
+    ids.resize(static_cast<size_t>(element_count(shape)));
+    return DeviceMesh(shape, ids);
+  }
+  DTensorStructInfo info(const Shape& shape) {
+    const DeviceMesh mesh = this->mesh();
+    std::vector<PlacementSpec> specs;
+    std::vector<bool> is_cut(shape.size(), false);
+    for (const int64_t workers : mesh.shape()) {
+      const int64_t kind = below(4);
+      const auto axis = shape.empty() ? size_t{0} : static_cast<size_t>(below(static_cast<int64_t>(shape.size())));
+      if (kind == 0 || (kind != 1 && shape.empty())) specs.push_back(PlacementSpec::replica());
+      else if (kind == 1) specs.push_back(PlacementSpec::partial());
+      else if (kind == 2 || is_cut[axis]) specs.push_back(PlacementSpec::sharding(static_cast<int>(axis))), is_cut[axis] = true;
+      else {
+        std::vector<int64_t> sizes(static_cast<size_t>(workers), 0);
+        for (int64_t i = 0; i < shape[axis]; ++i) ++sizes[static_cast<size_t>(below(workers))];
+        specs.push_back(PlacementSpec::ragged(static_cast<int>(axis), sizes)), is_cut[axis] = true;
+      }
+    }
+    return DTensorStructInfo({shape, kInt32}, mesh, Placement(specs));
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+std::vector<size_t> places_of(const Block& block, const Shape& shape) {
+  std::vector<size_t> places{0};
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    std::vector<size_t> more;
+    for (const size_t place : places)
+      for (int64_t i = 0; i < block.shape[axis]; ++i)
+        more.push_back(place * static_cast<size_t>(shape[axis]) + static_cast<size_t>(block.offset[axis] + i));
+    places = more;
+  }
+  return places;
+}
+
+bool has_partial(const DTensorStructInfo& info) {
+  return std::ranges::any_of(info.placement().dim_specs(), [](auto& spec) { return spec.kind() == PlacementSpecKind::kPartial; });
+}
+
+TEST(Transition, brings_each_element_once_and_only_what_is_not_there) {
+  for (uint32_t seed = 0; seed < 3000; ++seed) {
+    Random random(seed);
+    const Shape shape = random.shape();
+    const DTensorStructInfo from = random.info(shape), to = random.info(shape);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + to_string(from) + " -> " + to_string(to));
+    const Transition step = transition(from, to);
+    int64_t all = 0;
+    for (const int64_t worker : to.device_mesh().device_ids()) {
+      std::map<size_t, int64_t> came, held;
+      int64_t received = 0;
+      for (const Move& move : step.moves) {
+        if (move.to != worker) continue;
+        for (const size_t place : places_of(move.block, shape)) ++came[place];
+        if (move.from != worker) received += element_count(move.block);
+        if (move.from != worker) all += element_count(move.block);
+        const auto lies = intersection(move.block, from.local(move.from));
+        ASSERT_EQ(lies, move.block) << "worker " << move.from << " does not hold it";
+      }
+      const bool is_neutral = std::ranges::find(step.neutral, worker) != step.neutral.end();
+      const auto wanted = is_neutral ? std::vector<size_t>() : places_of(to.local(worker), shape);
+      ASSERT_EQ(came.size(), wanted.size());
+      for (const size_t place : wanted) ASSERT_EQ(came[place], step.addends);
+      if (has_partial(from) || is_neutral) continue;
+      int64_t missing = static_cast<int64_t>(wanted.size());
+      if (from.device_mesh().coordinate(worker))
+        if (const auto common = intersection(to.local(worker), from.local(worker))) missing -= element_count(*common);
+      ASSERT_EQ(received, missing);
+    }
+    ASSERT_EQ(step.traffic().bytes, all * 4);
+  }
+}
+
+TEST(Transition, the_same_place_moves_nothing) {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    Random random(seed);
+    const DTensorStructInfo info = random.info(random.shape());
+    const auto steps = plan(info, info);
+    ASSERT_EQ(steps.size(), 1u);
+    EXPECT_EQ(steps.front().traffic().bytes, 0) << to_string(info);
+    EXPECT_EQ(steps.front().traffic().messages, 0);
+    EXPECT_TRUE(steps.front().neutral.empty());
+  }
+}
+
+int64_t bytes_of(const std::vector<Transition>& steps) {
+  int64_t bytes = 0;
+  for (const Transition& step : steps) bytes += step.traffic().bytes;
+  return bytes;
+}
+
+TEST(Plan, moves_the_bytes_of_the_bound) {
+  const TensorStructInfo tensor{{64, 64}, kFloat32};
+  constexpr int64_t kBytes = 64 * 64 * 4;
+  const DeviceMesh mesh({4});
+  const auto bytes = [&](const char* from, const char* to) {
+    return bytes_of(plan({tensor, mesh, Placement::from_text(from)}, {tensor, mesh, Placement::from_text(to)}));
+  };
+  EXPECT_EQ(bytes("S[0]", "S[1]"), kBytes * 3 / 4);
+  EXPECT_EQ(bytes("S[0]", "R"), kBytes * 3);
+  EXPECT_EQ(bytes("R", "S[1]"), 0);
+  EXPECT_EQ(bytes("R", "P"), 0);
+  EXPECT_EQ(bytes("P", "S[0]"), kBytes * 3);   // as a reduce-scatter
+  EXPECT_EQ(bytes("P", "R"), kBytes * 3 * 2);  // as an allreduce: twice (p - 1) / p of each worker's
+  EXPECT_EQ(bytes("S[0]", "S[0](64, 0, 0, 0)"), kBytes * 3 / 4);
+}
+
+TEST(Plan, small_partial_values_go_in_one_exchange) {
+  const TensorStructInfo tensor{{4}, kFloat32};
+  EXPECT_EQ(
+      plan({tensor, DeviceMesh({2}), Placement::from_text("P")}, {tensor, DeviceMesh({2}), Placement::from_text("R")}).size(),
+      1u);
+}
+
+TEST(Plan, is_of_one_tensor) {
+  const DeviceMesh mesh({2});
+  const auto message = tutti_test::message_of<UsageError>([&] {
+    plan({{{4}}, mesh, Placement::from_text("R")}, {{{5}}, mesh, Placement::from_text("R")});
+  });
+  EXPECT_NE(message.find("not the same tensor"), std::string::npos) << message;
+}
+
+TEST(Plan, refuses_what_rounds_again) {
+  const auto refused = [](const char* from, const char* to, DType dtype) {
+    const TensorStructInfo tensor{{4, 4}, dtype};
+    const DeviceMesh mesh({2, 2});
+    return tutti_test::message_of<UsageError>([&] {
+      plan({tensor, mesh, Placement::from_text(from)}, {tensor, mesh, Placement::from_text(to)});
+    });
+  };
+  for (const auto& [from, to] :
+       {std::pair("R, R", "P(avg), R"), {"P(avg), P(avg)", "P(avg), R"}, {"P(avg), R", "P(avg), P(avg)"}})
+    EXPECT_NE(refused(from, to, kFloat32).find("an average"), std::string::npos) << from << " to " << to;
+  EXPECT_EQ(refused("P(avg), P(avg)", "R, R", kInt32), "");
+  EXPECT_EQ(refused("P(avg), S[0]", "P(avg), S[1]", kInt32), "");
+  EXPECT_NE(refused("R, R", "R, P(prod)", kComplex64).find("complex"), std::string::npos);
+  EXPECT_EQ(refused("R, R", "R, P(prod)", kInt8), "");
+  EXPECT_EQ(refused("P(prod), R", "P(prod), S[0]", kComplex64), "");
+}
+
+TEST(Plan, is_explained) {
+  const TensorStructInfo tensor{{1024, 1024}, kFloat32};
+  EXPECT_EQ(explain({tensor, DeviceMesh({4}), Placement::from_text("P")}, {tensor, DeviceMesh({4}), Placement::from_text("R")}),
+            "float32 (1024, 1024) by 'P' on DeviceMesh((4,), range(0, 4))\n"
+            "-> 'S[0]' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker; "
+            "each element is "
+            "reduced from 4\n"
+            "-> 'R' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker\n");
+}
+
+}  // namespace

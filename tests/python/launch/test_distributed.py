@@ -1,0 +1,95 @@
+"""The words of sharded tensors, as TVM's tests of them use them."""
+
+import doctest
+import pathlib
+import pickle
+import re
+
+import pytest
+
+import tutti
+from tutti.distributed import DeviceMesh, DTensorStructInfo, DTensorType, Placement, PlacementSpec, PlacementSpecKind, TensorStructInfo, device_mesh
+
+VALUES = [
+    DeviceMesh((2, 2), range(4)),
+    DeviceMesh((2, 3), [5, 4, 3, 2, 1, 0], names=["data", "tensor"]),
+    DeviceMesh(3),
+    PlacementSpec.sharding(1),
+    PlacementSpec.replica(),
+    PlacementSpec.partial(),
+    PlacementSpec.partial("max"),
+    PlacementSpec.ragged(0, [3, 0, 5]),
+    Placement([PlacementSpec.sharding(0), PlacementSpec.replica()]),
+    Placement.from_text("S[0](3, 5), P"),
+    TensorStructInfo((8, 6), "bfloat16"),
+    TensorStructInfo((), "int8"),
+    DTensorStructInfo(TensorStructInfo((8, 6)), DeviceMesh((2, 2), [3, 2, 1, 0]), Placement.from_text("S[0], R")),
+]
+
+
+def test_values_are_values():
+    """A repr makes an equal value again, and so does pickle; no two of the list are equal."""
+    for value in VALUES:
+        again = eval(repr(value))  # noqa: S307
+        assert again == value and hash(again) == hash(value) and again is not value
+        assert pickle.loads(pickle.dumps(value)) == value
+        assert value != 1 and not value == "x"
+    assert len(set(VALUES)) == len(VALUES)
+    with pytest.raises(AttributeError):
+        VALUES[0].shape = (4,)
+    VALUES[0].device_ids.clear()
+    assert VALUES[0].device_ids == [0, 1, 2, 3]
+
+
+def test_device_mesh():
+    assert device_mesh((2, 2), range(4)) == DeviceMesh((2, 2), [0, 1, 2, 3]) == DeviceMesh((2, 2))
+    mesh = DeviceMesh([2, 3], range(6), names=("data", "tensor"))
+    assert (mesh.shape, mesh.ndim, mesh.size, mesh.names) == ((2, 3), 2, 6, ("data", "tensor"))
+    assert mesh.dim("tensor") == 1
+    assert (mesh.worker((1, 2)), mesh.coordinate(5), mesh.coordinate(6)) == (5, (1, 2), None)
+
+
+def test_placement():
+    """relax.distributed: kinds and their numbers, from_text, str."""
+    assert (PlacementSpecKind.kSharding, PlacementSpecKind.kReplica) == (0, 1) and isinstance(PlacementSpec.replica().kind, PlacementSpecKind)
+    placement = Placement.from_text("S[0], R")
+    assert str(placement) == "S[0], R"
+    assert [(spec.kind, spec.axis) for spec in placement.dim_specs] == [(PlacementSpecKind.kSharding, 0), (PlacementSpecKind.kReplica, -1)]
+    assert placement == Placement([PlacementSpec.sharding(0), PlacementSpec.replica()])
+    assert str(PlacementSpec.ragged(1, (2, 3))) == "S[1](2, 3)"
+
+
+def test_dtensor_struct_info():
+    info = DTensorType(TensorStructInfo((10, 4), "float16"), DeviceMesh((2, 2)), Placement.from_text("S[0], S[0]"))
+    assert (info.tensor_sinfo.shape, info.tensor_sinfo.dtype, info.tensor_sinfo.ndim) == ((10, 4), "float16", 2)
+    assert [info.local(worker) for worker in range(4)] == [((3, 4), (0, 0)), ((2, 4), (3, 0)), ((3, 4), (5, 0)), ((2, 4), (8, 0))]
+
+
+@pytest.mark.parametrize("wrong, why", [
+    (lambda: DeviceMesh((2, 2), range(3)), "3 device_ids"),
+    (lambda: DeviceMesh((2, 2), []), "device_ids is empty"),
+    (lambda: DeviceMesh((2,), ["a", "b"]), "expected ints, got str"),
+    (lambda: DeviceMesh((2,), names=[1, 2]), "a name is a str, got int"),
+    (lambda: DeviceMesh((2,), names="dp"), "names is a str"),
+    (lambda: Placement.from_text("Xéééééééééé"), "position 0, came 'Xéé"),
+    (lambda: Placement.from_text("S[0], Q"), "position 6"),
+    (lambda: PlacementSpec.partial("median"), "median"),
+    (lambda: DTensorStructInfo(TensorStructInfo((4,)), DeviceMesh((2, 2)), Placement.from_text("R")), "1 entries, but the mesh has 2"),
+    (lambda: DTensorStructInfo(TensorStructInfo((4,)), DeviceMesh(2), Placement.from_text("S[1]")), "cuts axis 1"),
+    (lambda: TensorStructInfo((-4,)), "-4"),
+    (lambda: VALUES[-1].local(9), "worker 9"),
+])
+def test_what_is_wrong(wrong, why):
+    with pytest.raises((tutti.UsageError, TypeError), match=why):
+        wrong()
+
+
+def test_the_guide_s_code(capsys):
+    guide = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "sharded.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    exec(code, {})  # noqa: S102
+    assert "by 'S[0], S[1]' on DeviceMesh((2, 2), range(0, 4), names=['data', 'tensor'])" in capsys.readouterr().out
+
+
+def test_the_module_s_example():
+    assert doctest.testmod(tutti.distributed) == (0, 3)

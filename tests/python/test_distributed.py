@@ -1,0 +1,191 @@
+"""Sharded tensors against numpy: random chains of placements and meshes, on every kind of session and number of workers."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+from conftest import WORKERS, make_session
+
+import tutti
+from tutti.distributed import DeviceMesh, DTensor, DTensorStructInfo, Placement, PlacementSpec, TensorStructInfo, explain
+
+CASES = int(os.environ.get("TUTTI_TEST_PROGRAMS", "40"))
+DTYPES = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64", "complex128", "bool"]
+
+
+def some_mesh(draw):
+    """Any mesh of 1 to 3 dimensions over some of the workers, in any order."""
+    shape = [draw.randint(1, 3) for _ in range(draw.randint(1, 3))]
+    while np.prod(shape) > WORKERS:
+        shape[draw.randrange(len(shape))] = 1
+    workers = list(range(WORKERS))
+    draw.shuffle(workers)
+    return DeviceMesh(shape, workers[: int(np.prod(shape))])
+
+
+def some_placement(draw, mesh, shape, dtype):
+    specs, cut, ops = [], set(), ["sum", "prod", "min", "max"]
+    op = draw.choice({"bool": ["min", "max"], "complex64": ["sum"], "complex128": ["sum"]}.get(dtype, ops))
+    for workers in mesh.shape:
+        kind = draw.choice(["R", "P", "S", "ragged"])
+        axis = draw.randrange(len(shape)) if shape else None
+        if kind == "P":
+            specs.append(PlacementSpec.partial(op))
+        elif kind == "R" or axis is None:
+            specs.append(PlacementSpec.replica())
+        elif kind == "S" or axis in cut:
+            specs.append(PlacementSpec.sharding(axis))
+            cut.add(axis)
+        else:
+            ends = sorted(draw.randint(0, shape[axis]) for _ in range(workers - 1))
+            specs.append(PlacementSpec.ragged(axis, np.diff([0, *ends, shape[axis]]).tolist()))
+            cut.add(axis)
+    return Placement(specs)
+
+
+def is_partial(placement):
+    return "P" in str(placement)
+
+
+def part_of(array, info, worker):
+    shape, offset = info.local(worker)
+    return array[tuple(slice(begin, begin + extent) for begin, extent in zip(offset, shape))]
+
+
+def some_array(seed, shape, dtype):
+    """Any bits: every value of an integer, zeros of both signs, infinities; one NaN, which min and max keep as it is."""
+    random_bits = np.random.default_rng(seed).bytes(max(int(np.prod(shape)), 1) * np.dtype(dtype).itemsize)
+    array = np.frombuffer(random_bits, dtype if dtype != "bool" else "uint8")[: int(np.prod(shape))].reshape(shape).copy()
+    if dtype == "bool":
+        return array % 2 == 1
+    if not np.issubdtype(dtype, np.integer):
+        array[np.isnan(array)] = -0.0
+    return array
+
+
+def same(came, expected, what):
+    assert (came.dtype, came.shape) == (expected.dtype, expected.shape), what
+    assert came.tobytes() == np.ascontiguousarray(expected).tobytes(), what
+
+
+def check(tensor, array, what):
+    if not is_partial(tensor.placement):
+        for worker in tensor.mesh.device_ids:
+            same(tensor.parts.debug_get_from_remote(worker).numpy(), part_of(array, tensor.info, worker), what)
+    for worker in set(range(WORKERS)) - set(tensor.mesh.device_ids):
+        assert tensor.parts.debug_get_from_remote(worker) is None, what
+    same(tensor.full().numpy(), array, what)
+
+
+def test_chains_of_any_placements(session):
+    for seed in range(CASES):
+        draw = random.Random(seed)
+        shape = tuple(draw.randint(0, 9) for _ in range(draw.randint(0, 4)))
+        dtype = draw.choice(DTYPES)
+        array = some_array(seed, shape, dtype)
+        mesh = some_mesh(draw)
+        tensor = session.distribute(array, mesh, some_placement(draw, mesh, shape, dtype))
+        told = f"seed {seed}: {tensor!r}"
+        check(tensor, array, told)
+        for _ in range(draw.randint(1, 3)):
+            mesh = tensor.mesh if draw.random() < 0.5 else some_mesh(draw)
+            tensor = tensor.redistribute(some_placement(draw, mesh, shape, dtype), mesh)
+            told += f" -> {tensor!r}"
+            check(tensor, array, told)
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float16"])
+def test_partial_values_are_reduced(session, op, dtype):
+    """Each worker has values of its own; the exchanges are those of a small tensor, and of a large one."""
+    for shape in [(), (3,), (70, 90)]:
+        arrays = [np.random.default_rng(worker).integers(1, 3, shape).astype(dtype) for worker in range(WORKERS)]
+        parts = session.empty((1,), "int8")
+        for worker in range(WORKERS):
+            parts.debug_copy_from(worker, arrays[worker])
+        mesh = DeviceMesh((WORKERS,))
+        tensor = DTensor(parts, DTensorStructInfo(TensorStructInfo(shape, dtype), mesh, Placement([PlacementSpec.partial(op)])))
+        reduced = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max, "avg": np.sum}[op](np.stack(arrays).astype("float64"), axis=0)
+        if op == "avg":
+            reduced = reduced / WORKERS if dtype != "int32" else np.trunc(reduced / WORKERS)
+        expected = np.asarray(reduced).astype(dtype)
+        for placement in ["R", "S[0]"] if shape else ["R"]:
+            check(tensor.redistribute(placement), expected, f"{op} of {dtype} {shape} to {placement}")
+        np.testing.assert_array_equal(tensor.redistribute("P" if op == "sum" else f"P({op})").full().numpy(), expected)
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
+def test_partial_values_of_two_dimensions(session, op):
+    """Each worker has values of its own; one dimension after the other is reduced, or both at once."""
+    mesh = DeviceMesh((2, WORKERS // 2) if WORKERS % 2 == 0 else (1, WORKERS), list(range(WORKERS))[::-1])
+    arrays = [np.random.default_rng(worker).integers(-3, 4, (5, 6)).astype("int32") for worker in range(WORKERS)]
+    parts = session.empty((1,), "int8")
+    for worker in range(WORKERS):
+        parts.debug_copy_from(worker, arrays[worker])
+    of_op = "P" if op == "sum" else f"P({op})"
+    tensor = DTensor(parts, DTensorStructInfo(TensorStructInfo((5, 6), "int32"), mesh, Placement.from_text(f"{of_op}, {of_op}")))
+    all_of_them = np.stack(arrays)
+    expected = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}.get(op, lambda a, axis: np.trunc(np.sum(a, axis) / WORKERS))(all_of_them, axis=0).astype("int32")
+    check(tensor, expected, op)
+    for placement in ["R, R", "S[0], S[1]", "S[1], R", "R, S[1]"]:
+        check(tensor.redistribute(placement), expected, f"{op} to {placement}")
+        if op != "avg":
+            for step in [f"R, {of_op}", f"{of_op}, S[0]", f"S[1], {of_op}"]:
+                between = tensor.redistribute(step)
+                check(between, expected, f"{op} to {step}")
+                check(between.redistribute(placement), expected, f"{op} to {step} to {placement}")
+    if op == "avg" and WORKERS % 2 == 0:
+        with pytest.raises(tutti.UsageError, match="rounded again"):
+            tensor.redistribute(f"R, {of_op}")
+
+
+def test_workers_outside_may_have_anything(session):
+    """What is not in the mesh is not looked at."""
+    parts = session.get_global_func("test.add")(1, 2)
+    parts.debug_copy_from(0, np.arange(6, dtype="int32"))
+    whole = DTensor(parts, DTensorStructInfo(TensorStructInfo((6,), "int32"), DeviceMesh(1), Placement.from_text("R")))
+    check(whole.redistribute("S[0]", DeviceMesh(WORKERS)), np.arange(6, dtype="int32"), "from worker 0")
+    check(whole.redistribute("R", DeviceMesh(WORKERS)), np.arange(6, dtype="int32"), "from worker 0, to all")
+
+
+def test_an_array_may_change_at_once(session):
+    array = np.arange(24, dtype="float32").reshape(6, 4)
+    tensor = session.distribute(array, DeviceMesh((WORKERS,)), "S[0]")
+    array[:] = 0
+    np.testing.assert_array_equal(tensor.full().numpy(), np.arange(24).reshape(6, 4))
+    assert (tensor.shape, tensor.dtype, str(tensor.placement)) == ((6, 4), "float32", "S[0]")
+    other = session.distribute(np.asfortranarray(np.arange(24).reshape(6, 4)), DeviceMesh((WORKERS,)), Placement.from_text("S[1]"))
+    np.testing.assert_array_equal(other.full().numpy(), np.arange(24).reshape(6, 4))
+    assert explain(tensor.info, tensor.redistribute("R").info).count("\n") == 2
+
+
+def test_what_is_wrong_is_told_at_once(session):
+    tensor = session.distribute(np.zeros((4, 4)), DeviceMesh((WORKERS,)), "R")
+    with pytest.raises(tutti.UsageError, match="is not in this session"):
+        session.distribute(np.zeros(4), DeviceMesh((1,), [WORKERS]), "R")
+    with pytest.raises(tutti.UsageError, match="is not in this session"):
+        tensor.redistribute("R", DeviceMesh((1,), [WORKERS]))
+    with pytest.raises(tutti.UsageError, match="cuts axis 2"):
+        tensor.redistribute("S[2]")
+    with pytest.raises(tutti.UsageError, match="position 0"):
+        tensor.redistribute("X")
+    assert tensor.full().numpy().shape == (4, 4)
+
+
+def test_a_part_that_is_not_as_told(session):
+    """One worker's part has another shape: an error that names it; the session goes on."""
+    parts = session.empty((4,), "float32")
+    parts.debug_copy_from(WORKERS - 1, np.zeros(3, "float32"))
+    tensor = DTensor(parts, DTensorStructInfo(TensorStructInfo((4,)), DeviceMesh((WORKERS,)), Placement.from_text("R")))
+    mine = DTensorStructInfo(TensorStructInfo((4 * WORKERS,)), DeviceMesh((WORKERS,)), Placement.from_text("S[0]"))
+    with pytest.raises(tutti.RemoteError, match=rf"worker {WORKERS - 1}'s part of .* is float32 of shape \(3,\), expected float32 of shape \(4,\)"):
+        DTensor(tensor.parts, mine).full()
+    np.testing.assert_array_equal(session.distribute(np.arange(5), DeviceMesh((WORKERS,)), "S[0]").full().numpy(), np.arange(5))
+
+
+def test_a_session_that_has_ended():
+    with make_session() as session:
+        tensor = session.distribute(np.zeros(4), DeviceMesh((WORKERS,)), "R")
+    with pytest.raises(tutti.UsageError):
+        tensor.redistribute("S[0]")
