@@ -1,5 +1,5 @@
-// Where the parts of a sharded tensor lie: the words of TVM's relax.distributed, and more kinds of placement. All are values:
-// they never change, and compare by what they hold.
+// Sharded tensors. Where their parts lie is said in the words of TVM's relax.distributed, with more kinds of placement: values,
+// which never change and compare by what they hold. A DTensor is a handle on parts that workers have.
 #pragma once
 
 #include <cstdint>
@@ -137,7 +137,7 @@ TUTTI_API std::string explain(const DTensorStructInfo& from, const DTensorStruct
 class TUTTI_API DTensor {
  public:
   /// Parts that the workers have: in `parts` each worker of the mesh has a tensor of the dtype and the shape that
-  /// info.local(worker) says, in host memory, or row-major on a device; other workers may have anything.
+  /// info.local(worker) says, in host memory, or row-major on a device; other workers may have anything but what a failure took.
   DTensor(DRef parts, DTensorStructInfo info) : parts_(std::move(parts)), info_(std::move(info)) {}
   const DTensorStructInfo& info() const { return info_; }
   const DRef& parts() const { return parts_; }  ///< of redistribute and distribute: None on workers that are not in the mesh
@@ -149,7 +149,7 @@ class TUTTI_API DTensor {
   ///         partial dimensions, is to become "P(avg)"; complex whole values are to become "P(prod)"
   DTensor redistribute(const Placement& placement, const std::optional<DeviceMesh>& mesh = {},
                        Where where = Where::current()) const;
-  /// All of it, on the controller. Synchronising.
+  /// All of it, on the controller. Synchronising. After a TimeoutError a new call begins anew.
   Tensor full(Timeout timeout = {}, Where where = Where::current()) const;
   /// All of it in worker 0's register; None on the others.
   DRef gather_to_worker0(Where where = Where::current()) const;

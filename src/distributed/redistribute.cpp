@@ -67,9 +67,12 @@ class Exchange {
 
   /// No copy is packed for each receiver.
   Tensor broadcast(const Tensor& result) {
-    const bool is_root = share_.root == me_;
-    comm_of(share_.members).broadcast(part_, is_root ? part_ : result, static_cast<int>(rank_of(share_.root)));
-    if (is_root && result) result.copy_from(part_);
+    try {
+      comm_of(share_.members).broadcast(part_, result ? result : part_, static_cast<int>(rank_of(share_.root)));
+    } catch (...) {
+      if (part_) part_.clear_poison();  // it was dst, but is as it was
+      throw;
+    }
     return result;
   }
 
@@ -145,12 +148,13 @@ class Exchange {
   Tensor received_;
 };
 
-void check(const Tensor& part, const DTensorStructInfo& info) {
+Tensor checked(const Value& value, const DTensorStructInfo& info) {
   const Block expected = info.local(worker::id());
-  const auto came = part ? fmt::format("{} of shape {}", to_string(part.dtype()), to_string(part.shape())) : "None";
-  if (!part || part.dtype() != info.tensor_sinfo().dtype || part.shape() != expected.shape)
-    throw UsageError(fmt::format("worker {}'s part of {} is {}, expected {} of shape {}", worker::id(), to_string(info), came,
-                                 to_string(info.tensor_sinfo().dtype), to_string(expected.shape)));
+  Tensor part = value.kind() == Value::Kind::kTensor ? value.as<Tensor>() : Tensor();
+  const auto came = part ? fmt::format("{} of shape {}", to_string(part.dtype()), to_string(part.shape())) : to_string(value);
+  if (part && part.dtype() == info.tensor_sinfo().dtype && part.shape() == expected.shape) return part;
+  throw UsageError(fmt::format("worker {}'s part of {} is {}, expected {} of shape {}", worker::id(), to_string(info), came,
+                               to_string(info.tensor_sinfo().dtype), to_string(expected.shape)));
 }
 
 }  // namespace
@@ -160,8 +164,7 @@ Tensor redistribute(const Value& part, const DTensorStructInfo& from, const DTen
   Device device = worker::device();
   Tensor now;
   if (from.device_mesh().coordinate(me)) {
-    now = part.is_none() ? Tensor() : part.as<Tensor>();
-    check(now, from);
+    now = checked(part, from);
     device = now.device();
     if (device.type != dl::kCPU) {
       const Tensor on_host = Tensor::empty(now.shape(), now.dtype());

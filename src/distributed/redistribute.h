@@ -6,7 +6,7 @@
 namespace tutti::distributed {
 
 /// On a worker, inside a command: its part of `to` from its part of `from`. Each worker of the session calls it. Tensor(): this
-/// worker is not in the mesh of `to`. `part` is not looked at if it is not in that of `from`.
+/// worker is not in the mesh of `to`. `part` may be anything if it is not in that of `from`.
 /// @throws UsageError  `part` is not what `from` says
 Tensor redistribute(const Value& part, const DTensorStructInfo& from, const DTensorStructInfo& to);
 

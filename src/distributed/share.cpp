@@ -59,13 +59,13 @@ Shares make(int64_t worker, const DTensorStructInfo& from, const DTensorStructIn
 struct Known {
   std::mutex mutex;
   std::unordered_map<std::string, Shares> shares;
-  size_t moves = 0;
+  size_t size = 0;
 };
 
 }  // namespace
 
 Shares shares(int64_t worker, const DTensorStructInfo& from, const DTensorStructInfo& to) {
-  constexpr size_t kMost = size_t{1} << 16;  // moves, and entries: some 10 MB
+  constexpr size_t kMost = size_t{1} << 16;  // moves, and workers in meshes: some 10 MB
   static auto& known = *new Known;           // outlives the workers' threads
   const std::string key = std::to_string(worker) + to_string(from) + to_string(to);
   {
@@ -73,11 +73,13 @@ Shares shares(int64_t worker, const DTensorStructInfo& from, const DTensorStruct
     if (const auto found = known.shares.find(key); found != known.shares.end()) return found->second;
   }
   Shares made = make(worker, from, to);
-  size_t moves = 1;
-  for (const Share& share : *made) moves += share.moves.size();
+  size_t size = key.size() / 8;
+  for (const Share& share : *made)
+    size += share.moves.size() + share.members.size() + share.from.device_mesh().device_ids().size() +
+            share.to.device_mesh().device_ids().size();
   const std::lock_guard lock(known.mutex);
-  if (known.moves + moves > kMost) known.shares.clear(), known.moves = 0;
-  if (known.shares.emplace(key, made).second) known.moves += moves;
+  if (known.size + size > kMost) known.shares.clear(), known.size = 0;
+  if (known.shares.emplace(key, made).second) known.size += size;
   return made;
 }
 

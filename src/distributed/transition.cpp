@@ -108,11 +108,12 @@ std::optional<DTensorStructInfo> reduced_by_parts(const DTensorStructInfo& from,
   return DTensorStructInfo(from.tensor_sinfo(), from.device_mesh(), Placement(std::move(specs)));
 }
 
+/// Of the worker that is at work longest.
 double cost(const std::vector<Transition>& steps) {
   double sum = 0;
   for (const Transition& step : steps) {
     const auto traffic = step.traffic();
-    sum += static_cast<double>(traffic.bytes) + kMessageCost * static_cast<double>(traffic.messages);
+    sum += static_cast<double>(traffic.most) + kMessageCost * static_cast<double>(traffic.most_messages);
   }
   return sum;
 }
@@ -149,6 +150,10 @@ Transition::Traffic Transition::traffic() const {
     for (int64_t* of : {&sent[move.from], &received[move.to]}) traffic.most = std::max(traffic.most, *of = sum_of(*of, bytes));
   }
   traffic.messages = static_cast<int64_t>(pairs.size());
+  std::map<int64_t, int64_t> to_others, from_others;
+  for (const auto& [from_worker, to_worker] : pairs)
+    for (int64_t* of : {&to_others[from_worker], &from_others[to_worker]})
+      traffic.most_messages = std::max(traffic.most_messages, ++*of);
   return traffic;
 }
 

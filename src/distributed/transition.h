@@ -28,6 +28,7 @@ struct Transition {
     int64_t bytes = 0;     ///< that change workers
     int64_t messages = 0;  ///< pairs of workers that exchange something
     int64_t most = 0;      ///< bytes that one worker receives, or sends
+    int64_t most_messages = 0;
   };
   Traffic traffic() const;
 };

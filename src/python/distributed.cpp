@@ -47,7 +47,10 @@ DeviceMesh make_mesh(const py::object& shape, const py::object& device_ids, cons
 
 /// A Placement, or its text.
 Placement to_placement(const py::object& object) {
-  return py::isinstance<py::str>(object) ? Placement::from_text(to_utf8(object)) : object.cast<Placement>();
+  if (py::isinstance<py::str>(object)) return Placement::from_text(to_utf8(object));
+  if (!py::isinstance<Placement>(object))
+    throw UsageError(fmt::format("expected a Placement or its text, such as 'S[0], R', got {}", type_name(object)));
+  return object.cast<Placement>();
 }
 
 /// A DTensor, and what its handles can say of the session.

@@ -1,5 +1,7 @@
 #include "distributed/transition.h"
 
+#include "distributed/share.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -138,6 +140,49 @@ TEST(Plan, moves_the_bytes_of_the_bound) {
   EXPECT_EQ(bytes("P", "S[0]"), kBytes * 3);   // as a reduce-scatter
   EXPECT_EQ(bytes("P", "R"), kBytes * 3 * 2);  // as an allreduce: twice (p - 1) / p of each worker's
   EXPECT_EQ(bytes("S[0]", "S[0](64, 0, 0, 0)"), kBytes * 3 / 4);
+}
+
+TEST(Plan, no_worker_is_to_reduce_alone) {
+  const TensorStructInfo tensor{{1024, 1024}, kFloat32};
+  const auto steps =
+      plan({tensor, DeviceMesh({8}), Placement::from_text("P")}, {tensor, DeviceMesh({1}), Placement::from_text("R")});
+  ASSERT_EQ(steps.size(), 2u);
+  for (const Transition& step : steps) EXPECT_LT(step.traffic().most, 1024 * 1024 * 4);
+}
+
+TEST(Transition, holders_share_the_work) {
+  const TensorStructInfo tensor{{64}, kFloat32};
+  const auto step = transition({tensor, DeviceMesh({4}), Placement::from_text("R")},
+                               {tensor, DeviceMesh({4}, {4, 5, 6, 7}), Placement::from_text("S[0]")});
+  EXPECT_EQ(step.traffic().most, 64);  // each of the four sends a quarter
+  EXPECT_EQ(step.traffic().most_messages, 1);
+}
+
+TEST(Shares, only_workers_that_send_or_receive_are_members) {
+  const TensorStructInfo tensor{{6}, kFloat32};
+  const DTensorStructInfo from(tensor, DeviceMesh({3}), Placement::from_text("S[0](4, 2, 0)"));
+  const DTensorStructInfo to(tensor, DeviceMesh({3}), Placement::from_text("S[0](3, 3, 0)"));
+  const auto mine = shares(0, from, to), others = shares(2, from, to);
+  ASSERT_EQ(mine->size(), 1u);
+  EXPECT_EQ(mine->front().members, (std::vector<int>{0, 1}));
+  EXPECT_TRUE(mine->front().is_member);
+  EXPECT_EQ(mine->front().moves.size(), 2u);  // keeps 3, sends 1
+  ASSERT_EQ(others->size(), 1u);
+  EXPECT_FALSE(others->front().is_member);
+  EXPECT_EQ(shares(0, from, to), mine);  // kept
+  EXPECT_TRUE(shares(7, from, to)->empty());
+}
+
+TEST(Shares, all_from_one_is_a_broadcast) {
+  const TensorStructInfo tensor{{6}, kFloat32};
+  const DTensorStructInfo one(tensor, DeviceMesh({1}, {2}), Placement::from_text("R"));
+  const auto root = [&](const DTensorStructInfo& from, const char* to, const DeviceMesh& mesh) {
+    return shares(2, from, {tensor, mesh, Placement::from_text(to)})->front().root;
+  };
+  EXPECT_EQ(root(one, "R", DeviceMesh({3})), 2);
+  EXPECT_EQ(root(one, "R", DeviceMesh({2})), 2);  // without the one that sends
+  EXPECT_EQ(root(one, "S[0]", DeviceMesh({3})), -1);
+  EXPECT_EQ(root({tensor, DeviceMesh({3}), Placement::from_text("S[0]")}, "R", DeviceMesh({3})), -1);
 }
 
 TEST(Plan, small_partial_values_go_in_one_exchange) {

@@ -16,9 +16,9 @@ DTYPES = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float
 
 def some_mesh(draw):
     """Any mesh of 1 to 3 dimensions over some of the workers, in any order."""
-    shape = [draw.randint(1, 3) for _ in range(draw.randint(1, 3))]
+    shape = [draw.randint(1, WORKERS) for _ in range(draw.randint(1, 3))]
     while np.prod(shape) > WORKERS:
-        shape[draw.randrange(len(shape))] = 1
+        shape[draw.randrange(len(shape))] = draw.randint(1, 2)
     workers = list(range(WORKERS))
     draw.shuffle(workers)
     return DeviceMesh(shape, workers[: int(np.prod(shape))])
@@ -54,7 +54,7 @@ def part_of(array, info, worker):
 
 
 def some_array(seed, shape, dtype):
-    """Any bits: every value of an integer, zeros of both signs, infinities; one NaN, which min and max keep as it is."""
+    """Any bits: every value of an integer, zeros of both signs, infinities. No NaN: min and max may change its bits."""
     random_bits = np.random.default_rng(seed).bytes(max(int(np.prod(shape)), 1) * np.dtype(dtype).itemsize)
     array = np.frombuffer(random_bits, dtype if dtype != "bool" else "uint8")[: int(np.prod(shape))].reshape(shape).copy()
     if dtype == "bool":
@@ -98,7 +98,7 @@ def test_chains_of_any_placements(session):
 @pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float16"])
 def test_partial_values_are_reduced(session, op, dtype):
-    """Each worker has values of its own; the exchanges are those of a small tensor, and of a large one."""
+    """Each worker has values of its own. The large one is reduced by parts, from 3 workers on."""
     for shape in [(), (3,), (70, 90)]:
         arrays = [np.random.default_rng(worker).integers(1, 3, shape).astype(dtype) for worker in range(WORKERS)]
         parts = session.empty((1,), "int8")
@@ -170,6 +170,8 @@ def test_what_is_wrong_is_told_at_once(session):
         tensor.redistribute("S[2]")
     with pytest.raises(tutti.UsageError, match="position 0"):
         tensor.redistribute("X")
+    with pytest.raises(tutti.UsageError, match="expected a Placement or its text, such as 'S\\[0\\], R', got list"):
+        tensor.redistribute(["S[0]"])
     assert tensor.full().numpy().shape == (4, 4)
 
 
@@ -182,6 +184,30 @@ def test_a_part_that_is_not_as_told(session):
     with pytest.raises(tutti.RemoteError, match=rf"worker {WORKERS - 1}'s part of .* is float32 of shape \(3,\), expected float32 of shape \(4,\)"):
         DTensor(tensor.parts, mine).full()
     np.testing.assert_array_equal(session.distribute(np.arange(5), DeviceMesh((WORKERS,)), "S[0]").full().numpy(), np.arange(5))
+
+
+@pytest.mark.skipif(WORKERS < 2, reason="one worker has no other")
+def test_a_failure_elsewhere_leaves_the_source(session):
+    """The one who has all sends it to all: a broadcast, of which its own tensor is the source."""
+    array = np.arange(6, dtype="int32")
+    whole = session.distribute(array, DeviceMesh(1), "R")
+    for _ in range(2):
+        session.get_global_func("test.fail")(WORKERS - 1)
+        with pytest.raises(tutti.RemoteError, match="fails"):
+            whole.redistribute("R", DeviceMesh(WORKERS)).full()
+        same(whole.full().numpy(), array, "after a failure")
+    same(whole.redistribute("R", DeviceMesh(WORKERS)).full().numpy(), array, "again")
+    other = session.distribute(array, DeviceMesh(1, [WORKERS - 1]), "R")
+    session.get_global_func("test.fail")(0)
+    with pytest.raises(tutti.RemoteError, match="fails"):
+        other.full()
+    same(other.full().numpy(), array, "after a failure of the receiver")
+
+
+def test_parts_that_are_no_tensors(session):
+    parts = session.get_global_func("test.add")(1, 2)
+    with pytest.raises(tutti.RemoteError, match=r"worker 0's part of int32 \(6,\) by 'R' on .* is int 3, expected int32 of shape"):
+        DTensor(parts, DTensorStructInfo(TensorStructInfo((6,), "int32"), DeviceMesh(1), Placement.from_text("R"))).full()
 
 
 def test_a_session_that_has_ended():
