@@ -151,8 +151,8 @@ class Exchange {
 Tensor checked(const Value& value, const DTensorStructInfo& info) {
   const Block expected = info.local(worker::id());
   Tensor part = value.kind() == Value::Kind::kTensor ? value.as<Tensor>() : Tensor();
-  const auto came = part ? fmt::format("{} of shape {}", to_string(part.dtype()), to_string(part.shape())) : to_string(value);
   if (part && part.dtype() == info.tensor_sinfo().dtype && part.shape() == expected.shape) return part;
+  const auto came = part ? fmt::format("{} of shape {}", to_string(part.dtype()), to_string(part.shape())) : to_string(value);
   throw UsageError(fmt::format("worker {}'s part of {} is {}, expected {} of shape {}", worker::id(), to_string(info), came,
                                to_string(info.tensor_sinfo().dtype), to_string(expected.shape)));
 }
