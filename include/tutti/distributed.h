@@ -8,12 +8,14 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tutti/dtype.h"
 #include "tutti/export.h"
 #include "tutti/session.h"
 #include "tutti/tensor.h"
+#include "tutti/worker.h"
 
 namespace tutti::distributed {
 
@@ -37,6 +39,9 @@ class TUTTI_API DeviceMesh {
   int64_t worker(const Shape& coordinate) const;      ///< @throws UsageError  it lies outside
   std::optional<Shape> coordinate(int64_t id) const;  ///< nothing: that worker is not in the mesh
   std::string describe_dim(int dim) const;            ///< for messages: "mesh dimension 1 ('tp')"
+  /// The workers that differ from this one in no other dimension, itself included, in that dimension's order: those that
+  /// worker::comm takes for a collective along it.  @throws UsageError  the worker or the dimension is not in the mesh
+  std::vector<int> peers(int64_t id, int dim) const;
   bool operator==(const DeviceMesh&) const = default;
 
  private:
@@ -132,6 +137,9 @@ TUTTI_API std::string to_string(const DTensorStructInfo& info);  ///< "float32 (
 /// What redistribute does: its exchanges, a line each, with the bytes that change workers.  @throws UsageError  two tensors
 TUTTI_API std::string explain(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
+/// Who holds what: a table, a line for each worker of the mesh.
+TUTTI_API std::string show(const DTensorStructInfo& info);
+
 /// A tensor whose parts lie on the workers of a mesh. A handle: copies share the parts. Calls are the session's: they issue
 /// commands, and what goes wrong on a worker is a RemoteError of the next synchronising call.
 class TUTTI_API DTensor {
@@ -139,7 +147,14 @@ class TUTTI_API DTensor {
   /// Parts that the workers have: in `parts` each worker of the mesh has a tensor of the dtype and the shape that
   /// info.local(worker) says, in host memory, or row-major on a device; other workers may have anything but what a failure took.
   DTensor(DRef parts, DTensorStructInfo info) : parts_(std::move(parts)), info_(std::move(info)) {}
+  /// The same, where the shapes of the parts say what the tensor is. Parts of an axis whose sizes are not those of S[a] make it
+  /// ragged. Synchronising: the workers of the mesh compare what they have.
+  /// @throws UsageError  the mesh has workers that the session lacks; as DTensorStructInfo
+  /// @throws RemoteError  a part is no tensor, or its shape or dtype does not fit the others
+  static DTensor from_local(const DRef& parts, const DeviceMesh& mesh, const Placement& placement, Timeout timeout = {},
+                            Where where = Where::current());
   const DTensorStructInfo& info() const { return info_; }
+  Block local(int64_t worker) const { return info_.local(worker); }
   const DRef& parts() const { return parts_; }  ///< of redistribute and distribute: None on workers that are not in the mesh
   /// The same values in other places; this tensor stays as it is. Each worker receives what it lacks, and no more: of partial
   /// values, what its elements are reduced from. The result lies where the worker's part lies, or on its device if it has none.
@@ -153,6 +168,11 @@ class TUTTI_API DTensor {
   Tensor full(Timeout timeout = {}, Where where = Where::current()) const;
   /// All of it in worker 0's register; None on the others.
   DRef gather_to_worker0(Where where = Where::current()) const;
+  /// Every step-th index from begin to end of an axis that no mesh dimension cuts. Parts are views: what is written to one tensor
+  /// is seen in the other.  @throws UsageError  such an axis is cut; indices that it lacks
+  DTensor slice(int axis, int64_t begin, int64_t end, int64_t step = 1, Where where = Where::current()) const;
+  /// One index of such an axis, which the result lacks.
+  DTensor select(int axis, int64_t index, Where where = Where::current()) const;
 
  private:
   DRef parts_;
@@ -163,6 +183,56 @@ class TUTTI_API DTensor {
 /// @throws UsageError  the placement does not fit; the mesh has workers that the session lacks
 TUTTI_API DTensor distribute(Session& session, const Tensor& array, const DeviceMesh& mesh, const Placement& placement,
                              Where where = Where::current());
+
+/// New tensors, on the workers' devices. Each worker makes its own part; nothing moves. Of partial values one worker has the
+/// whole, the others have what changes no sum.
+/// @throws UsageError  the mesh has workers that the session lacks; a value that the dtype can't hold; "P(avg)"
+TUTTI_API DTensor empty(Session& session, const DTensorStructInfo& info, Where where = Where::current());
+TUTTI_API DTensor zeros(Session& session, const DTensorStructInfo& info, Where where = Where::current());
+/// value: a number, or a bool.
+TUTTI_API DTensor full(Session& session, const DTensorStructInfo& info, const Value& value, Where where = Where::current());
+/// Element i, counted row-major in the whole tensor, comes from the (i + 1)-th 64 bits of the generator SplitMix64 with this
+/// seed, wherever it lies. Floats: their first bits, as many as the mantissa holds, as a number from 0 to below 1; integers and
+/// bool: their first bits; complex numbers take two after each other, as a tensor of twice as many floats. No float8.
+TUTTI_API DTensor random(Session& session, const DTensorStructInfo& info, int64_t seed = 0, Where where = Where::current());
+
+/// What a function that a ShardMap calls can ask about its place.
+struct TUTTI_API ShardContext {
+  DeviceMesh mesh;
+  Shape coordinate;                                    ///< of this worker
+  std::vector<std::optional<DTensorStructInfo>> args;  ///< nothing: the argument is no DTensor
+
+  Block local(size_t arg) const;  ///< which part of that argument this worker has.  @throws UsageError  it is no DTensor
+  /// The workers along a mesh dimension. Kept, as worker::comm keeps it.  @throws UsageError  the mesh lacks it
+  Comm comm(int dim) const;
+  Comm comm(std::string_view name) const;
+};
+/// @throws UsageError  this thread runs no such function
+TUTTI_API const ShardContext& shard_context();
+
+/// A function on the parts of DTensors. Each worker of a mesh calls it with its own parts; what it returns are parts again.
+class TUTTI_API ShardMap {
+ public:
+  using Argument = std::variant<DTensor, Value>;
+  /// @param func            the same on every worker, in a register
+  /// @param in_placements   for each argument; nothing: it is no DTensor, every worker gets it as it is
+  /// @param out_placements  for each tensor that the function returns; more than one: it returns them as a List
+  /// @throws UsageError  a placement has more or fewer entries than the mesh has dimensions
+  ShardMap(const DRef& func, DeviceMesh mesh, std::vector<std::optional<Placement>> in_placements,
+           std::vector<Placement> out_placements);
+  const DeviceMesh& mesh() const;
+  /// Redistributes the arguments that do not lie so, calls the function, and makes DTensors of what it returns.
+  /// Synchronising, since only the parts say how large those are: DTensor::from_local; not so if `out_sinfos` has one for each.
+  /// @throws UsageError  other arguments than in_placements say; RemoteError as from_local
+  std::vector<DTensor> operator()(const std::vector<Argument>& args, const std::vector<TensorStructInfo>& out_sinfos = {},
+                                  Timeout timeout = {}, Where where = Where::current()) const;
+  /// What the function returns, on each worker of the mesh; None on the others. Does not wait.
+  DRef call(const std::vector<Argument>& args, Where where = Where::current()) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
 
 }  // namespace tutti::distributed
 

@@ -22,7 +22,7 @@ class Controller;
 struct DRefState;
 }  // namespace detail
 namespace distributed {
-class DTensor;
+struct Access;
 }
 
 using Timeout = std::optional<std::chrono::milliseconds>;  ///< nothing: no limit of the caller's
@@ -45,7 +45,7 @@ class TUTTI_API DRef {
  protected:
   friend class detail::Controller;
   friend class Session;
-  friend class distributed::DTensor;
+  friend struct distributed::Access;
   explicit DRef(std::shared_ptr<detail::DRefState> state) : state_(std::move(state)) {}
   std::shared_ptr<detail::DRefState> state_;
 };
@@ -236,6 +236,7 @@ class TUTTI_API Session {
   explicit operator bool() const { return controller_ != nullptr; }
 
  protected:
+  friend struct distributed::Access;
   Session() = default;
   explicit Session(std::shared_ptr<detail::Controller> controller) : controller_(std::move(controller)) {}
   detail::Controller& controller() const;

@@ -92,6 +92,17 @@ std::optional<Shape> DeviceMesh::coordinate(int64_t id) const {
   return coordinate;
 }
 
+std::vector<int> DeviceMesh::peers(int64_t id, int dim) const {
+  auto place = coordinate(id);
+  if (!place) throw UsageError(fmt::format("worker {} is not in {}", id, to_string(*this)));
+  if (dim < 0 || dim >= ndim())
+    throw UsageError(fmt::format("mesh dimension {} of {}, which has {}", dim, to_string(*this), ndim()));
+  std::vector<int> peers;
+  int64_t& index = (*place)[static_cast<size_t>(dim)];
+  for (index = 0; index < shape_[static_cast<size_t>(dim)]; ++index) peers.push_back(static_cast<int>(worker(*place)));
+  return peers;
+}
+
 std::string DeviceMesh::describe_dim(int dim) const {
   return names_.empty() ? fmt::format("mesh dimension {}", dim)
                         : fmt::format("mesh dimension {} ('{}')", dim, names_.at(static_cast<size_t>(dim)));

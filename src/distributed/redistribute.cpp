@@ -10,6 +10,8 @@
 
 #include "collective/reduce.h"
 #include "distributed/block_copy.h"
+#include "distributed/element.h"
+#include "distributed/join.h"
 #include "distributed/share.h"
 #include "tutti/device.h"
 #include "tutti/error.h"
@@ -19,22 +21,6 @@ namespace tutti::distributed {
 namespace {
 
 std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data()); }
-
-/// What changes no sum: 0, and -0 in floats, which changes +0 as little as -0. No product: 1.
-void fill_neutral(const Tensor& tensor, bool is_product) {
-  const DType dtype = tensor.dtype();
-  std::vector<std::byte> one(static_cast<size_t>(dtype.size_bytes()));
-  const auto put = [&](auto value) {
-    for (size_t at = 0; at + sizeof value <= one.size(); at += sizeof value) std::memcpy(&one[at], &value, sizeof value);
-  };
-  if (dtype == kFloat16) put(is_product ? uint16_t{0x3c00} : uint16_t{0x8000});
-  else if (dtype == kBFloat16) put(is_product ? uint16_t{0x3f80} : uint16_t{0x8000});
-  else if (dtype == kFloat32 || dtype == kComplex64) put(is_product ? 1.0F : -0.0F);
-  else if (dtype == kFloat64 || dtype == kComplex128) put(is_product ? 1.0 : -0.0);
-  else if (is_product) one.front() = std::byte{1};  // integers, little-endian
-  std::byte* at = bytes_of(tensor);
-  for (int64_t i = 0; i < tensor.element_count(); ++i, at += one.size()) std::memcpy(at, one.data(), one.size());
-}
 
 Comm comm_of(const std::vector<int>& members) {
   return static_cast<int>(members.size()) == worker::count() ? worker::world() : worker::comm(members);
@@ -51,7 +37,8 @@ class Exchange {
     if (share_.to.device_mesh().coordinate(me_)) result = Tensor::empty(share_.to.local(me_).shape, dtype_);
     if (share_.is_member && share_.root >= 0) return broadcast(result);
     if (share_.is_member) exchange();
-    if (result && share_.is_neutral) fill_neutral(result, is_product());
+    if (result && share_.is_neutral)
+      fill_with(bytes_of(result), result.element_count(), neutral_element(is_product() ? "prod" : "sum", dtype_));
     else if (result) put_together(result);
     return result;
   }
@@ -148,13 +135,19 @@ class Exchange {
   Tensor received_;
 };
 
-Tensor checked(const Value& value, const DTensorStructInfo& info) {
-  const Block expected = info.local(worker::id());
-  Tensor part = value.kind() == Value::Kind::kTensor ? value.as<Tensor>() : Tensor();
-  if (part && part.dtype() == info.tensor_sinfo().dtype && part.shape() == expected.shape) return part;
-  const auto came = part ? fmt::format("{} of shape {}", to_string(part.dtype()), to_string(part.shape())) : to_string(value);
-  throw UsageError(fmt::format("worker {}'s part of {} is {}, expected {} of shape {}", worker::id(), to_string(info), came,
-                               to_string(info.tensor_sinfo().dtype), to_string(expected.shape)));
+/// Row-major, in host memory.
+Tensor on_host(const Tensor& part) {
+  if (part.device().type == dl::kCPU) return part.contiguous();
+  if (part.is_contiguous()) {
+    Tensor copy = Tensor::empty(part.shape(), part.dtype());
+    copy.copy_from(part);
+    return copy;
+  }
+  int64_t span = 1;  // a view with gaps: all of it, and then what it shows
+  for (size_t axis = 0; axis < part.shape().size(); ++axis) span += (part.shape()[axis] - 1) * part.strides()[axis];
+  const Tensor all = Tensor::empty({span}, part.dtype());
+  all.copy_from(part.view({span}, {1}, part.byte_offset()));
+  return all.view(part.shape(), part.strides(), 0).contiguous();
 }
 
 }  // namespace
@@ -164,14 +157,9 @@ Tensor redistribute(const Value& part, const DTensorStructInfo& from, const DTen
   Device device = worker::device();
   Tensor now;
   if (from.device_mesh().coordinate(me)) {
-    now = checked(part, from);
+    now = checked_part(part, from);
     device = now.device();
-    if (device.type != dl::kCPU) {
-      const Tensor on_host = Tensor::empty(now.shape(), now.dtype());
-      on_host.copy_from(now);
-      now = on_host;
-    }
-    now = now.contiguous();
+    now = on_host(now);
   }
   const auto steps = shares(me, from, to);  // kept: the cache may drop them meanwhile
   for (const Share& share : *steps) now = Exchange(share, now).run();

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -88,6 +89,24 @@ Block DTensorStructInfo::local(int64_t worker) const {
 std::string to_string(const DTensorStructInfo& info) {
   return fmt::format("{} {} by '{}' on {}", to_string(info.tensor_sinfo().dtype), to_string(info.tensor_sinfo().shape),
                      to_string(info.placement()), to_string(info.device_mesh()));
+}
+
+std::string show(const DTensorStructInfo& info) {
+  std::vector<std::array<std::string, 5>> rows{{"worker", "place", "shape", "offset", "bytes"}};
+  for (const int64_t worker : info.device_mesh().device_ids()) {
+    const Block block = info.local(worker);
+    rows.push_back({std::to_string(worker), to_string(*info.device_mesh().coordinate(worker)), to_string(block.shape),
+                    to_string(block.offset), std::to_string(size_bytes(block.shape, info.tensor_sinfo().dtype))});
+  }
+  std::array<size_t, 5> widths{};
+  for (const auto& row : rows)
+    for (size_t column = 0; column < row.size(); ++column) widths[column] = std::max(widths[column], row[column].size());
+  std::string text = to_string(info) + "\n";
+  for (const auto& row : rows) {
+    for (size_t column = 0; column + 1 < row.size(); ++column) text += fmt::format("{:<{}}  ", row[column], widths[column]);
+    text += row.back() + "\n";
+  }
+  return text;
 }
 
 }  // namespace tutti::distributed

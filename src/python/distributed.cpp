@@ -3,11 +3,9 @@
 #include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
+#include "python/dtensor.h"
 #include "python/errors.h"
-#include "python/gil.h"
 #include "python/object.h"
-#include "python/py_session.h"
-#include "python/where.h"
 #include "tutti/distributed.h"
 
 namespace tutti::python {
@@ -45,76 +43,6 @@ DeviceMesh make_mesh(const py::object& shape, const py::object& device_ids, cons
   return DeviceMesh(extents, std::move(ids), std::move(texts));
 }
 
-/// A Placement, or its text.
-Placement to_placement(const py::object& object) {
-  if (py::isinstance<py::str>(object)) return Placement::from_text(to_utf8(object));
-  if (!py::isinstance<Placement>(object))
-    throw UsageError(fmt::format("expected a Placement or its text, such as 'S[0], R', got {}", type_name(object)));
-  return object.cast<Placement>();
-}
-
-/// A DTensor, and what its handles can say of the session.
-struct PyDTensor {
-  DTensor tensor;
-  std::shared_ptr<const About> about;
-};
-
-PyDTensor distribute_array(PySession& session, const py::object& array, const DeviceMesh& mesh, const py::object& placement) {
-  const Where where = here();
-  const Placement specs = to_placement(placement);
-  const Tensor from = to_contiguous_tensor(array);
-  return {without_gil([&] { return distributed::distribute(session.session(), from, mesh, specs, where); }),
-          session.ref({}).about};
-}
-
-void bind_dtensor(py::module_& module) {
-  py::class_<PyDTensor>(
-      module, "DTensor",
-      "A tensor whose parts lie on the workers of a mesh. `parts`: a DRef of tensors that the workers have, each "
-      "of the shape that info.local(worker) says.")
-      .def(py::init([](const Ref& parts, const DTensorStructInfo& info) {
-             return PyDTensor{{parts.dref, info}, parts.about};
-           }),
-           "parts"_a, "info"_a)
-      .def_property_readonly("info", [](const PyDTensor& self) { return self.tensor.info(); })
-      .def_property_readonly("shape", [](const PyDTensor& self) { return from_shape(self.tensor.info().tensor_sinfo().shape); })
-      .def_property_readonly("dtype", [](const PyDTensor& self) { return from_dtype(self.tensor.info().tensor_sinfo().dtype); })
-      .def_property_readonly("mesh", [](const PyDTensor& self) { return self.tensor.info().device_mesh(); })
-      .def_property_readonly("placement", [](const PyDTensor& self) { return self.tensor.info().placement(); })
-      .def_property_readonly(
-          "parts",
-          [](const PyDTensor& self) {
-            return Ref{self.tensor.parts(), self.about};
-          },
-          "A DRef: each worker's part.")
-      .def(
-          "redistribute",
-          [](const PyDTensor& self, const py::object& placement, const std::optional<DeviceMesh>& mesh) {
-            return PyDTensor{self.tensor.redistribute(to_placement(placement), mesh, here()), self.about};
-          },
-          "placement"_a, "mesh"_a = py::none(),
-          "The same values in other places, on another mesh if one is given. Each worker receives what it lacks. "
-          "placement: a Placement, or its text.")
-      .def(
-          "full",
-          [](const PyDTensor& self, const std::optional<double>& timeout) {
-            const Where where = here();
-            return to_python(without_gil([&] { return self.tensor.full(to_timeout(timeout), where); }));
-          },
-          "timeout"_a = py::none(), "All of it, as a Tensor of the controller's. Synchronising.")
-      .def(
-          "gather_to_worker0",
-          [](const PyDTensor& self) {
-            return Ref{self.tensor.gather_to_worker0(here()), self.about};
-          },
-          "A DRef: all of it on worker 0; None on the others.")
-      .def("__repr__", [](const PyDTensor& self) { return fmt::format("DTensor({})", to_string(self.tensor.info())); });
-  module.def("distribute", &distribute_array, "session"_a, "array"_a, "mesh"_a, "placement"_a,
-             "Parts of an array, which may be changed on return. placement: a Placement, or its text.");
-  module.def("explain", &explain, "from_info"_a, "to_info"_a,
-             "What redistribute does: its exchanges, a line each, with the bytes that change workers.");
-}
-
 template <class T>
 void bind_as_value(py::class_<T>& type) {
   type.def(py::self == py::self).def("__hash__", [](const T& self) { return std::hash<T>()(self); });
@@ -145,6 +73,8 @@ void bind_distributed(py::module_& parent) {
                 return found ? from_shape(*found) : py::object(py::none());
               },
               "worker"_a, "The worker's place; None: it is not in the mesh.")
+          .def("peers", &DeviceMesh::peers, "worker"_a, "dim"_a,
+               "The workers that differ from this one in no other mesh dimension, itself included: for worker.comm.")
           .def("__repr__", [](const DeviceMesh& self) { return to_string(self); });
   bind_as_value(mesh);
   mesh.def(py::pickle([](const DeviceMesh& self) { return py::make_tuple(self.shape(), self.device_ids(), self.names()); },
@@ -184,19 +114,21 @@ void bind_distributed(py::module_& parent) {
   placement.def(py::pickle([](const Placement& self) { return py::str(to_string(self)); },
                            [](const py::str& text) { return Placement::from_text(text.cast<std::string>()); }));
 
-  auto tensor = py::class_<TensorStructInfo>(module, "TensorStructInfo", "A tensor as a whole: shape and dtype.")
-                    .def(py::init([](const py::object& shape, const py::object& dtype) {
-                           TensorStructInfo info{to_shape(shape), to_dtype(dtype)};
-                           size_bytes(info.shape, info.dtype);
-                           return info;
-                         }),
-                         "shape"_a, "dtype"_a = "float32")
-                    .def_property_readonly("shape", [](const TensorStructInfo& self) { return from_shape(self.shape); })
-                    .def_property_readonly("dtype", [](const TensorStructInfo& self) { return from_dtype(self.dtype); })
-                    .def_property_readonly("ndim", [](const TensorStructInfo& self) { return self.shape.size(); })
-                    .def(py::self == py::self)
-                    .def("__hash__", [](const TensorStructInfo& self) { return std::hash<std::string>()(shown(self)); })
-                    .def("__repr__", [](const TensorStructInfo& self) { return shown(self); });
+  auto tensor =
+      py::class_<TensorStructInfo>(module, "TensorStructInfo", "A tensor as a whole: shape and dtype.")
+          .def(py::init([](const py::object& shape, const py::object& dtype) {
+                 TensorStructInfo info{to_shape(shape), to_dtype(dtype)};
+                 size_bytes(info.shape, info.dtype);
+                 return info;
+               }),
+               "shape"_a, "dtype"_a = "float32")
+          .def_property_readonly("shape", [](const TensorStructInfo& self) { return from_shape(self.shape); })
+          .def_property_readonly("dtype", [](const TensorStructInfo& self) { return from_dtype(self.dtype); })
+          .def_property_readonly("ndim", [](const TensorStructInfo& self) { return self.shape.size(); })
+          .def_property_readonly("nbytes", [](const TensorStructInfo& self) { return size_bytes(self.shape, self.dtype); })
+          .def(py::self == py::self)
+          .def("__hash__", [](const TensorStructInfo& self) { return std::hash<std::string>()(shown(self)); })
+          .def("__repr__", [](const TensorStructInfo& self) { return shown(self); });
   tensor.def(py::pickle([](const TensorStructInfo& self) { return py::make_tuple(self.shape, to_string(self.dtype)); },
                         [](const py::tuple& state) {
                           return TensorStructInfo{state[0].cast<Shape>(), parse_dtype(state[1].cast<std::string>())};
@@ -224,6 +156,7 @@ void bind_distributed(py::module_& parent) {
       [](const py::tuple& state) {
         return DTensorStructInfo(state[0].cast<TensorStructInfo>(), state[1].cast<DeviceMesh>(), state[2].cast<Placement>());
       }));
+  module.def("show", &show, "info"_a, "Who holds what: a table, a line for each worker of the mesh.");
   bind_dtensor(module);
 }
 

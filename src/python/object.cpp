@@ -80,6 +80,7 @@ Value to_value(py::handle object) {
   if (PyList_Check(o)) return to_list(py::reinterpret_steal<py::tuple>(PyList_AsTuple(o)));
   if (py::isinstance<Device>(object)) return object.cast<Device>();
   if (py::isinstance<PackedFunc>(object)) return object.cast<PackedFunc&>().function;
+  if (py::isinstance<PyDTensor>(object)) return object.cast<const PyDTensor&>().tensor.parts();
   if (py::isinstance<OpaqueObject>(object)) return object.cast<OpaqueObject&>().opaque;
   if (is_numpy(object)) {
     const auto numpy = py::module_::import("numpy");

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "tutti/distributed.h"
 #include "tutti/session.h"
 
 namespace tutti::python {
@@ -20,6 +21,12 @@ struct About {
 
 struct Ref {
   DRef dref;
+  std::shared_ptr<const About> about;
+};
+
+/// A DTensor: a handle to the register of its parts.
+struct PyDTensor {
+  distributed::DTensor tensor;
   std::shared_ptr<const About> about;
 };
 

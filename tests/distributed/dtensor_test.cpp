@@ -15,6 +15,20 @@ const bool registered[] = {
                            if (worker::id() == worker) throw std::runtime_error("thrown on purpose");
                            return part;
                          }),
+    register_global_func("dtensor.place",
+                         [](const Tensor& part, int64_t number) {
+                           const ShardContext& here = shard_context();
+                           const Block block = here.local(0);
+                           return List{Tensor::from<int64_t>({number, block.offset[0], block.shape[0]}, {3, 1}),
+                                       Tensor::from<int64_t>({here.coordinate[0]}), part};
+                         }),
+    register_global_func("dtensor.sum_along",
+                         [](const Tensor& part, const std::string& dim) {
+                           const Tensor sum = Tensor::like(part);
+                           shard_context().comm(dim).allreduce(part, sum);
+                           return sum;
+                         }),
+    register_global_func("dtensor.nothing", [](const Tensor&) {}),
 };
 
 DeviceMesh all() { return DeviceMesh({workers()}); }
@@ -77,6 +91,134 @@ TEST(DTensor, a_worker_that_fails_leaves_the_session) {
   EXPECT_EQ(to_vector(whole.redistribute(Placement::from_text("R")).full()), iota(12));
 }
 
+TEST(DTensor, a_function_on_parts) {
+  Session s = make_session();
+  const DTensor rows = distribute(s, floats(iota(14), {7, 2}), all(), Placement::from_text("S[0]"));
+  const ShardMap place(s.get_global_func("dtensor.place"), all(), {Placement::from_text("S[0]"), std::nullopt},
+                       {Placement::from_text("S[1]"), Placement::from_text("S[0]"), Placement::from_text("S[0]")});
+  for (const DTensor& source : {rows, rows.redistribute(Placement::from_text("S[1]"))}) {  // the other is redistributed
+    const auto results = place({source, Value(5)});
+    ASSERT_EQ(results.size(), 3U);
+    EXPECT_EQ(results[0].info().tensor_sinfo(), (TensorStructInfo{{3, workers()}, kInt64}));
+    const Tensor told = results[0].full();
+    const Tensor coordinates = results[1].full();
+    for (int worker = 0; worker < workers(); ++worker) {
+      const Block block = rows.local(worker);
+      EXPECT_EQ(told.values<int64_t>()[static_cast<size_t>(worker)], 5);
+      EXPECT_EQ(told.values<int64_t>()[static_cast<size_t>(workers() + worker)], block.offset[0]);
+      EXPECT_EQ(told.values<int64_t>()[static_cast<size_t>(2 * workers() + worker)], block.shape[0]);
+      EXPECT_EQ(coordinates.values<int64_t>()[static_cast<size_t>(worker)], worker);
+    }
+    EXPECT_EQ(to_vector(results[2].full()), iota(14));
+    EXPECT_EQ(results[2].info(), rows.info());
+  }
+  EXPECT_THROW(shard_context(), UsageError);
+}
+
+TEST(DTensor, a_function_on_a_part_of_the_workers) {
+  Session s = make_session();
+  const DeviceMesh last({1}, {workers() - 1});
+  const DTensor row = distribute(s, floats(iota(4)), all(), Placement::from_text("S[0]"));
+  const ShardMap sum(s.get_global_func("dtensor.sum_along"), DeviceMesh({1}, {workers() - 1}, {"only"}),
+                     {Placement::from_text("R"), std::nullopt}, {Placement::from_text("R")});
+  const DTensor result = sum({row, Value("only")}, {{{4}, kFloat32}}).front();
+  EXPECT_EQ(to_vector(result.full()), iota(4));
+  if (workers() > 1) {
+    EXPECT_TRUE(result.parts().debug_get_from_remote(0).is_none());
+  }
+}
+
+TEST(DTensor, a_function_along_one_dimension) {
+  Session s = make_session();
+  const int down = workers() % 2 == 0 ? 2 : 1;
+  const DeviceMesh mesh({down, workers() / down}, {}, {"down", "across"});
+  const DTensor ones = full(s, {{{2, 3}}, mesh, Placement::from_text("R, R")}, 1);
+  for (const char* name : {"down", "across"}) {
+    const ShardMap sum(s.get_global_func("dtensor.sum_along"), mesh, {Placement::from_text("R, R"), std::nullopt},
+                       {Placement::from_text("R, R")});
+    const auto members = static_cast<float>(mesh.shape()[static_cast<size_t>(mesh.dim(name))]);
+    EXPECT_EQ(to_vector(sum({ones, Value(name)}).front().full()), std::vector<float>(6, members)) << name;
+  }
+}
+
+TEST(DTensor, a_function_that_fails_on_one_worker) {
+  Session s = make_session();
+  const DTensor whole = distribute(s, floats(iota(6)), all(), Placement::from_text("S[0]"));
+  const ShardMap fails(s.get_global_func("dtensor.throw_on"), all(), {std::nullopt, Placement::from_text("S[0]")},
+                       {Placement::from_text("S[0]")});
+  const std::string message = message_of<RemoteError>([&] { fails({Value(workers() - 1), whole}); });
+  EXPECT_NE(message.find("thrown on purpose"), std::string::npos) << message;
+  EXPECT_NE(message.find("dtensor.throw_on"), std::string::npos) << message;
+  EXPECT_EQ(to_vector(fails({Value(-1), whole}).front().full()), iota(6));
+  const ShardMap nothing(s.get_global_func("dtensor.nothing"), all(), {Placement::from_text("S[0]")},
+                         {Placement::from_text("S[0]")});
+  const std::string none = message_of<RemoteError>([&] { nothing({whole}); });
+  EXPECT_NE(none.find("part is None, expected a tensor"), std::string::npos) << none;
+  const ShardMap two(s.get_global_func("dtensor.throw_on"), all(), {std::nullopt, Placement::from_text("S[0]")},
+                     {Placement::from_text("S[0]"), Placement::from_text("R")});
+  const std::string list = message_of<RemoteError>([&] { two({Value(-1), whole}); });
+  EXPECT_NE(list.find("expected a list of 2"), std::string::npos) << list;
+  EXPECT_EQ(to_vector(whole.full()), iota(6));
+}
+
+TEST(DTensor, parts_that_workers_have) {
+  Session s = make_session();
+  const DTensor rows = distribute(s, floats(iota(10), {5, 2}), all(), Placement::from_text("S[0]"));
+  EXPECT_EQ(DTensor::from_local(rows.parts(), all(), Placement::from_text("S[0]")).info(), rows.info());
+  const DTensor odd(rows.redistribute(Placement({PlacementSpec::ragged(0, [] {
+    std::vector<int64_t> sizes(static_cast<size_t>(workers()));
+    sizes.back() = 5;
+    return sizes;
+  }())})));
+  const DTensor again = DTensor::from_local(odd.parts(), all(), Placement::from_text("S[0]"));
+  EXPECT_EQ(again.info(), workers() > 1 ? odd.info() : rows.info());
+  const DRef number = s.call_packed(s.get_global_func("runtime.disco.worker_rank"));
+  const std::string message = message_of<RemoteError>([&] { DTensor::from_local(number, all(), Placement::from_text("R")); });
+  EXPECT_NE(message.find("expected a tensor"), std::string::npos) << message;
+  if (workers() > 1) {
+    const std::string differ =
+        message_of<RemoteError>([&] { DTensor::from_local(odd.parts(), all(), Placement::from_text("R")); });
+    EXPECT_NE(differ.find("expected shape"), std::string::npos) << differ;
+  }
+  EXPECT_EQ(to_vector(odd.full()), iota(10));
+}
+
+TEST(DTensor, views_of_axes_that_are_not_cut) {
+  Session s = make_session();
+  const DTensor rows = distribute(s, floats(iota(30), {5, 6}), all(), Placement::from_text("S[0]"));
+  std::vector<float> every_other, column;
+  for (int row = 0; row < 5; ++row) {
+    for (int i = 1; i < 6; i += 2) every_other.push_back(static_cast<float>(row * 6 + i));
+    column.push_back(static_cast<float>(row * 6 + 4));
+  }
+  EXPECT_EQ(to_vector(rows.slice(1, 1, 6, 2).full()), every_other);
+  EXPECT_EQ(to_vector(rows.select(1, 4).full()), column);
+  EXPECT_EQ(rows.slice(1, 2, 2).info().tensor_sinfo().shape, (Shape{5, 0}));
+  const DTensor columns = rows.redistribute(Placement::from_text("S[1]"));
+  const DTensor row = columns.select(0, 2);
+  EXPECT_EQ(to_string(row.info().placement()), "S[0]");
+  EXPECT_EQ(to_vector(row.full()), iota(6, 12));
+  EXPECT_THROW(rows.slice(0, 0, 1), UsageError);
+  EXPECT_THROW(rows.select(1, 6), UsageError);
+  EXPECT_THROW(rows.slice(2, 0, 1), UsageError);
+  EXPECT_THROW(rows.slice(1, 0, 1, 0), UsageError);
+}
+
+TEST(DTensor, new_tensors) {
+  Session s = make_session();
+  const DTensorStructInfo rows({{5, 3}}, all(), Placement::from_text("S[0]"));
+  EXPECT_EQ(to_vector(zeros(s, rows).full()), std::vector<float>(15));
+  EXPECT_EQ(to_vector(full(s, rows, 2.5).full()), std::vector<float>(15, 2.5));
+  EXPECT_EQ(empty(s, rows).full().shape(), (Shape{5, 3}));
+  const std::vector<float> values = to_vector(random(s, rows, 3).full());
+  for (const char* text : {"R", "S[1]", "P"})
+    EXPECT_EQ(to_vector(random(s, {{{5, 3}}, all(), Placement::from_text(text)}, 3).full()), values) << text;
+  EXPECT_NE(to_vector(random(s, rows, 4).full()), values);
+  EXPECT_THROW(full(s, rows, "1"), UsageError);
+  EXPECT_THROW(zeros(s, {{{5, 3}}, all(), Placement::from_text("P(avg)")}), UsageError);
+  EXPECT_THROW(zeros(s, {{{5, 3}}, DeviceMesh({workers() + 1}), Placement::from_text("R")}), UsageError);
+}
+
 TEST(DTensor, says_what_is_wrong) {
   Session s = make_session();
   const auto refused = [&](const std::string& why, auto&& f) {
@@ -88,6 +230,20 @@ TEST(DTensor, says_what_is_wrong) {
   refused("DRef is empty", [&] {
     DTensor({}, DTensorStructInfo({{1}}, all(), Placement::from_text("R"))).redistribute(Placement::from_text("R"));
   });
+  const DTensor whole = distribute(s, floats({1}), all(), Placement::from_text("R"));
+  const DPackedFunc func = s.get_global_func("dtensor.nothing");
+  const auto map = [&](const char* in, const DeviceMesh& mesh = all()) {
+    return ShardMap(func, mesh, {Placement::from_text(in)}, {});
+  };
+  refused("shard_map: the DRef is empty", [&] { ShardMap({}, all(), {}, {}); });
+  refused("in_placements[0] is 'R, R', which has 2 entries", [&] { map("R, R"); });
+  refused("is not in this session", [&] { map("R", DeviceMesh({workers() + 1})); });
+  refused("0 arguments, but in_placements has 1", [&] { map("R")({}); });
+  refused("argument 0 is no DTensor, but in_placements[0] is 'R'", [&] { map("R")({Value(1)}); });
+  refused("argument 0 is a DTensor, but in_placements[0] is nothing",
+          [&] { ShardMap(func, all(), {std::nullopt}, {})({whole}); });
+  refused("out_sinfos has 1 entries, but out_placements has 0", [&] { map("R")({whole}, {{{1}}}); });
+  EXPECT_TRUE(map("R")({whole}).empty());
   s.shutdown();
 }
 

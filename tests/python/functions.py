@@ -212,3 +212,31 @@ def make_fetch(base):
 @register
 def transform(rank, fetch):
     return [fetch("a", rank), fetch("b", rank)]
+
+
+@tutti.register_global_func("test.matmul", override=True)
+def matmul(a, b):
+    return a.numpy() @ b.numpy()
+
+
+@tutti.register_global_func("test.matmul_along", override=True)
+def matmul_along(a, b, dim):
+    """With the products of all workers along a mesh dimension."""
+    context = tutti.distributed.shard_context()
+    assert context.args[2] is None and a.shape == context.local(0)[0] and context.coordinate == context.mesh.coordinate(tutti.worker.id())
+    product = a.numpy() @ b.numpy()
+    result = np.empty_like(product)
+    context.comm(dim).allreduce(product, result)
+    return [result]
+
+
+@tutti.register_global_func("test.fail_on", override=True)
+def fail_on(part, worker):
+    if tutti.worker.id() == worker:
+        raise ValueError("fails on purpose")
+    return part
+
+
+@tutti.register_global_func("test.extent", override=True)
+def extent(part):
+    return part.shape[0]

@@ -2,12 +2,15 @@
 
 import os
 import random
+import time
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from conftest import WORKERS, make_session
 
 import tutti
+from tutti import distributed
 from tutti.distributed import DeviceMesh, DTensor, DTensorStructInfo, Placement, PlacementSpec, TensorStructInfo, explain
 
 CASES = int(os.environ.get("TUTTI_TEST_PROGRAMS", "40"))
@@ -158,6 +161,139 @@ def test_an_array_may_change_at_once(session):
     other = session.distribute(np.asfortranarray(np.arange(24).reshape(6, 4)), DeviceMesh((WORKERS,)), Placement.from_text("S[1]"))
     np.testing.assert_array_equal(other.full().numpy(), np.arange(24).reshape(6, 4))
     assert explain(tensor.info, tensor.redistribute("R").info).count("\n") == 2
+
+
+def some_slices(draw, tensor):
+    """Of axes that no mesh dimension cuts; all of the others."""
+    cut = {spec.axis for spec in tensor.placement.dim_specs}
+    key = []
+    for axis, extent in enumerate(tensor.shape):
+        if axis in cut or draw.random() < 0.3:
+            key.append(slice(None))
+        elif extent and draw.random() < 0.4:
+            key.append(draw.randrange(-extent, extent))
+        else:
+            key.append(slice(draw.randint(-extent - 1, extent + 1), draw.randint(-extent - 1, extent + 1), draw.choice([None, 1, 2, 3])))
+    return tuple(key)
+
+
+def test_slices(session):
+    for seed in range(CASES):
+        draw = random.Random(seed)
+        shape = tuple(draw.randint(0, 9) for _ in range(draw.randint(1, 4)))
+        mesh = some_mesh(draw)
+        array = some_array(seed, shape, "int32")
+        tensor = session.distribute(array, mesh, some_placement(draw, mesh, shape, "int32"))
+        key = some_slices(draw, tensor)
+        check(tensor[key], array[key], f"seed {seed}: {tensor!r}[{key}]")
+
+
+def test_what_can_t_be_sliced(session):
+    tensor = session.distribute(np.arange(12).reshape(3, 4), DeviceMesh((WORKERS,)), "S[0]")
+    for key, error, why in [(0, tutti.UsageError, "mesh dimension 0 cuts axis 0"), ((..., 4), IndexError, "index 4 of axis 1"), ((..., "x"), tutti.UsageError, "got str"),
+                            ((..., slice(None, None, -1)), tutti.UsageError, "backwards"), ((0, 0, 0), tutti.UsageError, "2 axes"),
+                            ((..., ...), tutti.UsageError, "2 axes")]:
+        with pytest.raises(error, match=why):
+            tensor[key]
+    same(tensor[..., 1:3].full().numpy(), np.arange(12).reshape(3, 4)[:, 1:3], "after errors")
+    assert len(tensor) == 3
+
+
+def test_new_tensors_do_not_depend_on_the_mesh(session):
+    for seed in range(CASES // 2):
+        draw = random.Random(seed)
+        shape = tuple(draw.randint(0, 9) for _ in range(draw.randint(0, 4)))
+        dtype = draw.choice(DTYPES)
+        expected = distributed.random(session, shape, DeviceMesh(1), "R", dtype, seed).full().numpy()
+        mesh = some_mesh(draw)
+        placement = some_placement(draw, mesh, shape, dtype)
+        check(distributed.random(session, shape, mesh, placement, dtype, seed), expected, f"seed {seed}: {placement}")
+        number = draw.choice([0, 1, True])
+        check(distributed.full(session, shape, number, mesh, placement, dtype), np.full(shape, number, dtype), f"seed {seed}")
+        check(distributed.zeros(session, shape, mesh, placement, dtype), np.zeros(shape, dtype), f"seed {seed}")
+        assert distributed.empty(session, shape, mesh, placement, dtype).full().shape == shape
+    with pytest.raises(tutti.UsageError, match="an element of int8 can't be int 128"):
+        distributed.full(session, 3, 128, DeviceMesh(1), "R", "int8")
+
+
+def test_parts_say_what_the_tensor_is(session):
+    for seed in range(CASES):
+        draw = random.Random(seed)
+        shape = tuple(draw.randint(1, 9) for _ in range(draw.randint(0, 4)))
+        mesh = some_mesh(draw)
+        tensor = session.distribute(some_array(seed, shape, "int16"), mesh, some_placement(draw, mesh, shape, "int16"))
+        bare = str(tensor.placement)
+        while "](" in bare:  # without sizes
+            begin = bare.index("](") + 1
+            bare = bare[:begin] + bare[bare.index(")", begin) + 1:]
+        found = DTensor.from_local(tensor.parts, mesh, bare)
+        assert (found.shape, found.dtype) == (tensor.shape, tensor.dtype), f"seed {seed}: {tensor!r}"
+        assert all(found.local(worker) == tensor.local(worker) for worker in mesh.device_ids), f"seed {seed}: {tensor!r}, {found!r}"
+
+
+def test_a_function_on_shards(session):
+    """Rows of one matrix times columns of another: the contracted axis is cut, so that products are partial."""
+    a, b = (np.random.default_rng(seed).integers(-9, 9, shape).astype("float64") for seed, shape in [(1, (7, 9)), (2, (9, 5))])
+    rows = 2 if WORKERS % 2 == 0 else 1
+    mesh = DeviceMesh((rows, WORKERS // rows), names=["data", "tensor"])
+    x, w = session.distribute(a, mesh, "R, R"), session.distribute(b, mesh, "S[1], R")
+    matmul = session.get_global_func("test.matmul")
+    partial = session.shard_map(matmul, mesh, ["S[0], S[1]", "R, S[0]"], "S[0], P")
+    same(partial(x, w).full().numpy(), a @ b, "partial")
+    same(partial(x, w, out_sinfos=TensorStructInfo((7, 5), "float64")).full().numpy(), a @ b, "told")
+    summed = session.shard_map("test.matmul_along", mesh, ["S[0], S[1]", "R, S[0]", None], ["S[0], R"])
+    [result] = summed(x, w, "tensor")
+    assert str(result.placement) == "S[0], R"
+    check(result, a @ b, "summed up along a mesh dimension")
+    parts = session.shard_map("test.matmul", mesh, ["S[0], R", "R, R"], None)(x, w)
+    assert parts.debug_get_from_remote(0).shape == (x.redistribute("S[0], R").local(0)[0][0], 5)
+    assert session.get_global_func("test.extent")(x).debug_get_from_remote(0) == 7  # a DTensor as an argument: each worker's part
+
+
+def test_a_shipped_function_on_shards(session):
+    pytest.importorskip("cloudpickle")
+    array = np.arange(-10, 10).reshape(10, 2)
+    x = session.distribute(array, DeviceMesh(WORKERS), "S[0]")
+    positive = session.shard_map(lambda part: part.numpy()[part.numpy()[:, 0] > 0], DeviceMesh(WORKERS), "S[0]", "S[0]")
+    found = positive(x)
+    check(found, array[array[:, 0] > 0], "ragged")
+    low, high = session.shard_map(lambda part: (part.numpy() - 1, part.numpy() + 1), DeviceMesh(WORKERS), "S[0]", ["S[0]", "S[0]"])(found)
+    check(low, array[array[:, 0] > 0] - 1, "low")
+    check(high, array[array[:, 0] > 0] + 1, "high")
+
+
+def test_a_function_on_shards_that_fails(session):
+    x = session.distribute(np.arange(10), DeviceMesh(WORKERS), "S[0]")
+    fails = session.shard_map("test.fail_on", DeviceMesh(WORKERS), ["S[0]", None], "S[0]")
+    begun = time.monotonic()
+    with pytest.raises(tutti.RemoteError, match="fails on purpose") as error:
+        fails(x, WORKERS - 1)
+    assert [failure.worker for failure in error.value.failures] == [WORKERS - 1] and time.monotonic() - begun < 10
+    check(fails(x, -1), np.arange(10), "goes on")
+    with pytest.raises(tutti.UsageError, match="1 arguments, but in_placements has 2"):
+        fails(x)
+    with pytest.raises(tutti.UsageError, match=r"argument 0 is no DTensor, but in_placements\[0\] is 'S\[0\]'"):
+        fails(3, 3)
+    with pytest.raises(tutti.UsageError, match="expected a Placement or its text"):
+        session.shard_map("test.fail_on", DeviceMesh(WORKERS), [3], "R")
+    with pytest.raises(tutti.RemoteError, match="expected a list of 2"):
+        session.shard_map("test.fail_on", DeviceMesh(WORKERS), ["S[0]", None], ["S[0]", "R"])(x, -1)
+    with pytest.raises(tutti.UsageError, match="runs no function that a shard_map calls"):
+        distributed.shard_context()
+    check(x, np.arange(10), "as it was")
+
+
+def test_pictures(session):
+    x = session.distribute(np.zeros((8, 6), "float32"), DeviceMesh(WORKERS), "S[0]")
+    table = repr(x.show())
+    assert table.splitlines()[1].split() == ["worker", "place", "shape", "offset", "bytes"] and len(table.splitlines()) == WORKERS + 2
+    assert sum(int(line.split()[-1]) for line in table.splitlines()[2:]) == 8 * 6 * 4
+    for placement, cells in [("S[0]", WORKERS), ("R", 1), ("P", 1), ("S[1](" + ", ".join(["6"] + ["0"] * (WORKERS - 1)) + ")", 1)]:
+        picture = ElementTree.fromstring(x.redistribute(placement).show().svg())
+        assert len(picture.findall(".//{http://www.w3.org/2000/svg}rect")) == min(cells, 8), placement
+    assert "<table>" in x.show().html() and "<svg" in x.show()._repr_html_()
+    for shape in [(), (0, 3), (2, 3, 4)]:
+        ElementTree.fromstring(session.distribute(np.zeros(shape), DeviceMesh(WORKERS), "R").show().svg())
 
 
 def test_what_is_wrong_is_told_at_once(session):

@@ -63,6 +63,7 @@ from . import _remote, _show, disco, distributed, worker
 
 Session.define = _remote.define
 Session.distribute = distributed._session_distribute
+Session.shard_map = distributed._session_shard_map
 Session.show = _show.show
 Session.places = _show.places
 

@@ -9,8 +9,11 @@ change, compare by what they hold, and can be keys of a dict.
 
 import enum as _enum
 
+from . import _remote
+from ._core import DRef as _DRef
 from ._core.distributed import *  # noqa: F401,F403
-from ._core.distributed import DeviceMesh, DTensorStructInfo, distribute as _distribute
+from ._core.distributed import DeviceMesh, DTensor, DTensorStructInfo, ShardMap, distribute as _distribute
+from ._pictures import Holders as _Holders
 
 
 class PlacementSpecKind(_enum.IntEnum):
@@ -35,4 +38,29 @@ def _session_distribute(self, array, mesh, placement):
     return _distribute(self, array, mesh, placement)
 
 
+def _session_shard_map(self, func, mesh, in_placements, out_placements):
+    """A function on the parts of DTensors: each worker of the mesh calls it with its own parts, and what it returns are parts again.
+
+    func: a DPackedFunc, the name of a registered function, or a Python function, which is shipped as by `define`.
+    in_placements: for each argument a Placement or its text; None: it is no DTensor, every worker gets it as it is. Arguments that lie
+    otherwise are redistributed.
+    out_placements: the same for what it returns: a list of placements, one placement alone for a function that returns one tensor, or None:
+    then a call does not wait, and returns a DRef.
+
+        double = session.shard_map(lambda x: 2 * x.numpy(), mesh, ["S[0]"], "S[0]")
+        y = double(x)
+    """
+    if isinstance(func, str):
+        func = self.get_global_func(func)
+    elif not isinstance(func, _DRef):
+        func = _remote.define(self, func)
+    return ShardMap(self, func, mesh, in_placements, out_placements)
+
+
+def _show(self):
+    """Who holds what: a table, in notebooks a picture; `.svg()` and `.html()` give the picture as text, for files. Print it, or leave it to a notebook."""
+    return _Holders(self if isinstance(self, DTensorStructInfo) else self.info)
+
+
+DTensor.show = DTensorStructInfo.show = _show
 DTensorType = DTensorStructInfo  # its name in newer TVM

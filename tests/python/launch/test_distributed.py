@@ -86,8 +86,9 @@ def test_what_is_wrong(wrong, why):
 
 def test_the_guide_s_code(capsys):
     guide = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "sharded.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    exec(code, {})  # noqa: S102
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
+        exec(code, names)  # noqa: S102
     assert "by 'S[0], S[1]' on DeviceMesh((2, 2), range(0, 4), names=['data', 'tensor'])" in capsys.readouterr().out
 
 

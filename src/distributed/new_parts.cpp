@@ -1,0 +1,147 @@
+// Tensors that workers make by themselves, each its own part; and views of parts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "distributed/access.h"
+#include "distributed/element.h"
+#include "distributed/join.h"
+#include "tutti/error.h"
+#include "tutti/function.h"
+#include "tutti/worker.h"
+
+namespace tutti::distributed {
+namespace {
+
+/// Calls f(memory, index in the whole tensor, elements) for each row of the part.
+template <class F>
+void each_row(const Tensor& part, const Block& block, const Shape& whole, F f) {
+  if (part.element_count() == 0) return;
+  auto* to = static_cast<std::byte*>(part.data());
+  const int64_t length = block.shape.empty() ? 1 : block.shape.back(), item = part.dtype().size_bytes();
+  Shape index(block.shape.size(), 0);
+  for (int64_t row = 0; row < part.element_count() / length; ++row, to += length * item) {
+    int64_t begin = 0;
+    for (size_t axis = 0; axis < index.size(); ++axis) begin = begin * whole[axis] + block.offset[axis] + index[axis];
+    f(to, begin, length);
+    for (size_t axis = index.size(); axis-- > 1;) {
+      if (++index[axis - 1] < block.shape[axis - 1]) break;
+      index[axis - 1] = 0;
+    }
+  }
+}
+
+/// runtime.disco.new_part. what: None, nothing is written; bytes, an element; an int, the seed of random values.
+Value new_part(const List& values, const Value& what) {
+  const DTensorStructInfo info = to_info(values);
+  if (!info.device_mesh().coordinate(worker::id())) return {};
+  const Block block = info.local(worker::id());
+  const DType dtype = info.tensor_sinfo().dtype;
+  if (what.is_none()) return Tensor::empty(block.shape, dtype, worker::device());
+  const Tensor part = Tensor::empty(block.shape, dtype);
+  if (const auto* element = std::get_if<Bytes>(&what.data()))
+    fill_with(static_cast<std::byte*>(part.data()), part.element_count(), *element);
+  else
+    each_row(part, block, info.tensor_sinfo().shape,
+             [&, seed = static_cast<uint64_t>(what.as<int64_t>())](auto* to, int64_t begin, int64_t count) {
+               fill_random(to, dtype, seed, begin, count);
+             });
+  if (worker::device().type == dl::kCPU) return part;
+  const Tensor on_device = Tensor::empty(block.shape, dtype, worker::device());
+  on_device.copy_from(part);
+  return on_device;
+}
+
+/// runtime.disco.part_view: indices begin, begin + step, ... of an axis; a step of 0: one, and the axis goes.
+Value part_view(const Value& value, const List& values, int64_t axis_number, int64_t begin, int64_t count, int64_t step) {
+  const DTensorStructInfo info = to_info(values);
+  if (!info.device_mesh().coordinate(worker::id())) return {};
+  const Tensor part = checked_part(value, info);
+  const auto axis = static_cast<size_t>(axis_number);
+  Shape shape = part.shape(), strides = part.strides();
+  const int64_t offset = part.element_count() == 0 ? 0 : begin * strides[axis] * part.dtype().size_bytes();
+  shape[axis] = count;
+  if (count > 1) strides[axis] *= step;
+  if (step == 0) {
+    shape.erase(shape.begin() + axis_number);
+    strides.erase(strides.begin() + axis_number);
+  }
+  return part.view(std::move(shape), std::move(strides), part.byte_offset() + static_cast<uint64_t>(offset));
+}
+
+/// Partial values of new tensors: made whole, and then made partial, where nothing moves.
+DTensor new_tensor(Session& session, const DTensorStructInfo& info, const Value& what, Where where) {
+  detail::Controller& controller = Access::controller(session);
+  check_workers(info.device_mesh(), controller);
+  std::vector<PlacementSpec> specs = info.placement().dim_specs();
+  for (PlacementSpec& spec : specs)
+    if (spec.kind() == PlacementSpecKind::kPartial && !what.is_none()) spec = PlacementSpec::replica();
+  const DTensorStructInfo made(info.tensor_sinfo(), info.device_mesh(), Placement(std::move(specs)));
+  check_transition(made, info);
+  DTensor tensor(controller.call_builtin("new_part", List{to_values(made), what}, where), made);
+  return made == info ? tensor : tensor.redistribute(info.placement(), {}, where);
+}
+
+/// Every step-th of `count` indices from `begin` on.
+DTensor view_of(const DTensor& tensor, int axis, int64_t begin, int64_t count, int64_t step, const char* what, Where where) {
+  const DTensorStructInfo& info = tensor.info();
+  std::vector<PlacementSpec> specs = info.placement().dim_specs();
+  for (size_t dim = 0; dim < specs.size(); ++dim) {
+    PlacementSpec& spec = specs[dim];
+    if (spec.axis() == axis)
+      throw UsageError(fmt::format("{}: {} cuts axis {}; redistribute first, to a placement that does not", what,
+                                   info.device_mesh().describe_dim(static_cast<int>(dim)), axis));
+    if (step != 0 || spec.axis() < axis) continue;
+    if (spec.kind() == PlacementSpecKind::kRagged) spec = PlacementSpec::ragged(spec.axis() - 1, spec.sizes());
+    else spec = PlacementSpec::sharding(spec.axis() - 1);
+  }
+  TensorStructInfo whole = info.tensor_sinfo();
+  whole.shape[static_cast<size_t>(axis)] = count;
+  if (step == 0) whole.shape.erase(whole.shape.begin() + axis);
+  DTensorStructInfo result(whole, info.device_mesh(), Placement(std::move(specs)));
+  const List args{tensor.parts(), to_values(info), axis, begin, count, step};
+  return {Access::controller(tensor.parts(), what).call_builtin("part_view", args, where), std::move(result)};
+}
+
+int64_t extent_of(const DTensor& tensor, int axis, const char* what) {
+  const Shape& shape = tensor.info().tensor_sinfo().shape;
+  if (axis < 0 || static_cast<size_t>(axis) >= shape.size())
+    throw UsageError(fmt::format("{}: axis {} of a tensor of shape {}", what, axis, to_string(shape)));
+  return shape[static_cast<size_t>(axis)];
+}
+
+}  // namespace
+
+DTensor DTensor::slice(int axis, int64_t begin, int64_t end, int64_t step, Where where) const {
+  const int64_t extent = extent_of(*this, axis, "slice");
+  if (begin < 0 || end < begin || end > extent || step < 1)
+    throw UsageError(
+        fmt::format("slice: every {}-th of [{}, {}) of axis {}, which has {}; expected 0 <= begin <= end <= {}, step >= 1", step,
+                    begin, end, axis, extent, extent));
+  return view_of(*this, axis, begin, (end - begin) / step + ((end - begin) % step != 0 ? 1 : 0), step, "slice", where);
+}
+
+DTensor DTensor::select(int axis, int64_t index, Where where) const {
+  const int64_t extent = extent_of(*this, axis, "select");
+  if (index < 0 || index >= extent)
+    throw UsageError(fmt::format("select: index {} of axis {}, which has {}", index, axis, extent));
+  return view_of(*this, axis, index, 1, 0, "select", where);
+}
+
+DTensor empty(Session& session, const DTensorStructInfo& info, Where where) { return new_tensor(session, info, {}, where); }
+DTensor zeros(Session& session, const DTensorStructInfo& info, Where where) { return full(session, info, 0, where); }
+DTensor full(Session& session, const DTensorStructInfo& info, const Value& value, Where where) {
+  return new_tensor(session, info, to_element(value, info.tensor_sinfo().dtype), where);
+}
+DTensor random(Session& session, const DTensorStructInfo& info, int64_t seed, Where where) {
+  check_random(info.tensor_sinfo().dtype);
+  return new_tensor(session, info, seed, where);
+}
+
+void register_new_parts() {
+  register_global_func("runtime.disco.new_part", new_part, {.override_existing = true});
+  register_global_func("runtime.disco.part_view", part_view, {.override_existing = true});
+}
+
+}  // namespace tutti::distributed

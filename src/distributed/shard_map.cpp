@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "distributed/access.h"
+#include "distributed/join.h"
+#include "tutti/error.h"
+#include "tutti/function.h"
+#include "tutti/worker.h"
+
+namespace tutti::distributed {
+namespace {
+
+thread_local const ShardContext* current = nullptr;
+
+class Entered {
+ public:
+  explicit Entered(const ShardContext& context) : before_(std::exchange(current, &context)) {}
+  ~Entered() { current = before_; }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  const ShardContext* before_;
+};
+
+/// What a function returns for `count` placements: a list of as many; for one also that alone. For none: anything.
+Value checked_result(Value result, int count, const std::string& function) {
+  const auto* list = std::get_if<List>(&result.data());
+  if (count == 0 || (count == 1 && !list)) return result;
+  if (!list || static_cast<int>(list->size()) != count)
+    throw UsageError(fmt::format("{}: it has returned {} on worker {}, expected a list of {}, one for each of out_placements",
+                                 function, list ? fmt::format("a list of {}", list->size()) : to_string(result), worker::id(),
+                                 count));
+  return count == 1 ? Value(list->front()) : result;
+}
+
+/// runtime.disco.shard_function: `function` with what it may ask about its place. `args`: DTensorStructInfos, or None.
+Function shard_function(const Function& function, const List& mesh_values, const List& args, int results) {
+  ShardContext context{to_mesh(mesh_values), {}, {}};
+  const auto coordinate = context.mesh.coordinate(worker::id());
+  if (!coordinate) return Function(function.name(), [](Args) { return Value(); }, {});
+  context.coordinate = *coordinate;
+  for (const Value& arg : args) context.args.push_back(arg.is_none() ? std::nullopt : std::optional(to_info(arg)));
+  const auto call = [function, context, results](Args values) {
+    if (values.size() != context.args.size())
+      throw UsageError(fmt::format("{}: {} arguments, expected {}", function.name(), values.size(), context.args.size()));
+    for (size_t i = 0; i < values.size(); ++i)
+      if (context.args[i]) checked_part(values[i], *context.args[i]);
+    const Entered entered(context);
+    return checked_result(function(values), results, function.name());
+  };
+  return Function(function.name(), call, {});
+}
+
+/// runtime.disco.shard_item: one of several results; None on workers that are not in the mesh.
+Value shard_item(const Value& results, int index) {
+  if (results.is_none()) return {};
+  return results.as<List>().at(static_cast<size_t>(index));
+}
+
+}  // namespace
+
+Block ShardContext::local(size_t arg) const {
+  if (arg >= args.size() || !args[arg])
+    throw UsageError(fmt::format("shard_context: argument {} of {} is no DTensor; they count from 0", arg, args.size()));
+  return args[arg]->local(worker::id());
+}
+Comm ShardContext::comm(int dim) const { return worker::comm(mesh.peers(worker::id(), dim)); }
+Comm ShardContext::comm(std::string_view name) const { return comm(mesh.dim(name)); }
+
+const ShardContext& shard_context() {
+  if (!current) throw UsageError("shard_context: this thread runs no function that a shard_map calls");
+  return *current;
+}
+
+struct ShardMap::State {
+  DRef func;
+  DeviceMesh mesh;
+  std::vector<std::optional<Placement>> in_placements;
+  std::vector<Placement> out_placements;
+  std::map<std::string, DRef> functions;  ///< by what the arguments are
+
+  detail::Controller& controller() const { return Access::controller(func, "shard_map"); }
+  DRef function_for(const List& infos, Where where) {
+    constexpr size_t kMost = 64;
+    const std::string key = to_string(Value(infos));
+    if (const auto found = functions.find(key); found != functions.end()) return found->second;
+    DRef made = controller().call_builtin("shard_function", List{func, to_values(mesh), infos, out_placements.size()}, where);
+    if (functions.size() >= kMost) functions.clear();
+    return functions[key] = std::move(made);
+  }
+};
+
+ShardMap::ShardMap(const DRef& func, DeviceMesh mesh, std::vector<std::optional<Placement>> in_placements,
+                   std::vector<Placement> out_placements)
+    : state_(std::make_shared<State>(State{func, std::move(mesh), std::move(in_placements), std::move(out_placements), {}})) {
+  check_workers(state_->mesh, state_->controller());
+  const auto check = [&](const Placement& placement, const char* list, size_t index) {
+    if (static_cast<int>(placement.dim_specs().size()) != state_->mesh.ndim())
+      throw UsageError(
+          fmt::format("shard_map: {}[{}] is '{}', which has {} entries, but the mesh has {} dimensions; give one for each", list,
+                      index, to_string(placement), placement.dim_specs().size(), state_->mesh.ndim()));
+  };
+  for (size_t i = 0; i < state_->in_placements.size(); ++i)
+    if (state_->in_placements[i]) check(*state_->in_placements[i], "in_placements", i);
+  for (size_t i = 0; i < state_->out_placements.size(); ++i) check(state_->out_placements[i], "out_placements", i);
+}
+
+const DeviceMesh& ShardMap::mesh() const { return state_->mesh; }
+
+DRef ShardMap::call(const std::vector<Argument>& args, Where where) const {
+  const auto& placements = state_->in_placements;
+  if (args.size() != placements.size())
+    throw UsageError(
+        fmt::format("shard_map: {} arguments, but in_placements has {} entries; give one for each, nothing (None) for "
+                    "what is no DTensor",
+                    args.size(), placements.size()));
+  for (size_t i = 0; i < args.size(); ++i)
+    if (std::holds_alternative<DTensor>(args[i]) != placements[i].has_value())
+      throw UsageError(fmt::format("shard_map: argument {} is {} DTensor, but in_placements[{}] is {}", i,
+                                   placements[i] ? "no" : "a", i,
+                                   placements[i] ? fmt::format("'{}'", to_string(*placements[i])) : "nothing (None)"));
+  List values, infos;
+  std::vector<DTensor> kept;  // until the call has been issued
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (const auto* value = std::get_if<Value>(&args[i])) {
+      values.push_back(*value);
+      infos.emplace_back();
+      continue;
+    }
+    const auto& given = std::get<DTensor>(args[i]);
+    const DTensorStructInfo& info = given.info();
+    const bool lies_so = info.device_mesh() == state_->mesh && info.placement() == *placements[i];
+    kept.push_back(lies_so ? given : given.redistribute(*placements[i], state_->mesh, where));
+    values.push_back(kept.back().parts());
+    infos.push_back(to_values(kept.back().info()));
+  }
+  return state_->controller().call(state_->function_for(infos, where), values, where);
+}
+
+std::vector<DTensor> ShardMap::operator()(const std::vector<Argument>& args, const std::vector<TensorStructInfo>& out_sinfos,
+                                          Timeout timeout, Where where) const {
+  const auto& placements = state_->out_placements;
+  const bool is_told = !out_sinfos.empty();
+  if (is_told && out_sinfos.size() != placements.size())
+    throw UsageError(fmt::format("shard_map: out_sinfos has {} entries, but out_placements has {}; give one for each",
+                                 out_sinfos.size(), placements.size()));
+  std::vector<DTensorStructInfo> told;
+  for (size_t i = 0; i < out_sinfos.size(); ++i) told.emplace_back(out_sinfos[i], state_->mesh, placements[i]);
+  const DRef result = call(args, where);
+  std::vector<DRef> parts, joined;
+  const int count = static_cast<int>(placements.size());
+  for (int i = 0; i < count; ++i) {
+    if (count == 1) parts.push_back(result);
+    else parts.push_back(state_->controller().call_builtin("shard_item", List{result, i}, where));
+    if (!is_told) joined.push_back(issue_join(parts.back(), state_->mesh, placements[static_cast<size_t>(i)], where));
+  }
+  for (const DRef& each : joined) told.push_back(joined_info(each, state_->mesh, timeout, where));
+  std::vector<DTensor> tensors;
+  for (size_t i = 0; i < parts.size(); ++i) tensors.emplace_back(parts[i], told[i]);
+  return tensors;
+}
+
+void register_shard_map() {
+  register_global_func("runtime.disco.shard_function", shard_function, {.override_existing = true});
+  register_global_func("runtime.disco.shard_item", shard_item, {.override_existing = true});
+}
+
+}  // namespace tutti::distributed
