@@ -29,7 +29,7 @@ Arrival decode_arrival(Reader& in) {
   a.worker = in.get<int32_t>();
   a.id = decode_collective_id(in);
   a.signature.op = in.get<CollectiveOp>();
-  if (a.signature.op > CollectiveOp::kAllToAllV) throw WireError("an unknown collective");
+  if (a.signature.op > CollectiveOp::kExchange) throw WireError("an unknown collective");
   a.signature.reduce = in.get<ReduceOp>();
   if (a.signature.reduce < ReduceOp::kSum || a.signature.reduce > ReduceOp::kAvg) throw WireError("an unknown op");
   a.signature.dtype = in.get<DType>();

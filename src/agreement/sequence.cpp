@@ -140,7 +140,7 @@ Sequence decode_sequence(Reader& in) {
   if (kept == 0 || kept > Board::kPast) throw WireError("a sequence of no announcements, or of too many");
   for (uint64_t i = 0; i < kept; ++i) {
     const auto one = in.get<Announcement>();
-    if (one.number == 0 || one.signature().op > CollectiveOp::kAllToAllV) throw WireError("an unknown collective");
+    if (one.number == 0 || one.signature().op > CollectiveOp::kExchange) throw WireError("an unknown collective");
     if (i > 0 && (one.number != s.latest.number + 1 || one.since != s.latest.since || one.key.comm != s.comm()))
       throw WireError("announcements of different sequences");
     s.latest = one;

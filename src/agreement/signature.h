@@ -18,7 +18,8 @@ enum class CollectiveOp : uint8_t {
   kSendRecv,
   kBarrier,
   kSplit,
-  kAllToAllV  ///< with parts of uneven sizes
+  kAllToAllV,  ///< with parts of uneven sizes
+  kExchange    ///< each member reads what it wants of the others' src
 };
 const char* to_string(CollectiveOp op);
 /// Parts of a root, who may list them.

@@ -132,6 +132,7 @@ void Collectives::run(const Members& comm, Request request) {
            .reduce = request.reduce,
            .root = request.root,
            .counts = has_parts(request.op) ? parts(request.root, signature.count, *arrivals) : std::move(request.counts),
+           .read = request.read,
            .workers = comm.workers,
            .members = arrivals,
            .device = on_device ? device_ : cpu(),
@@ -160,6 +161,17 @@ void Collectives::run(const Members& comm, Request request) {
     throw;
   }
   if (host_dst) take(host_dst, *request.dst);
+}
+
+bool Collectives::exchange(const Members& comm, const Tensor& src, const ReadSources& read) {
+  if (host_comm(comm).ccl->name != std::string_view("local")) return false;
+  bool has_read = false;
+  const ReadSources told = [&](const SourceOf& source) {
+    read(source);
+    has_read = true;
+  };
+  run(comm, {.op = CollectiveOp::kExchange, .src = &src, .read = &told});
+  return has_read;
 }
 
 Collectives::HostComm& Collectives::host_comm(const Members& comm) {

@@ -40,8 +40,12 @@ class Collectives {
     int root = 0;
     std::vector<int64_t> counts = {};
     std::vector<int64_t> dst_counts = {};  // kAllToAllV; `counts` are src's
+    const ReadSources* read = nullptr;     // kExchange
   };
   void run(const Members& comm, Request request);
+  /// Each member reads what it wants of the others' src, in host memory; a member may have none. False: nobody has read, since
+  /// one can't reach the memory of another. The same on all members.
+  bool exchange(const Members& comm, const Tensor& src, const ReadSources& read);
   Members split(const Members& comm, int color, int key);
   /// The communicator of these workers in this order: on each of them the same, whenever it is named.
   /// `what_else`: tells it from others of the same workers.  @throws UsageError  another list has the same key (of some 10^10

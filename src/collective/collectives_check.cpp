@@ -153,6 +153,9 @@ Signature Collectives::check(const Members& comm, Request& o) const {
         o.counts.clear();
       }
       break;
+    case CollectiveOp::kExchange:
+      if (*o.src) check_source(o.op, *o.src);
+      return s;
     case CollectiveOp::kSendRecv:
       if (*o.src) check_source(o.op, *o.src);
       else check_tensor(o.op, "dst", *o.dst);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,11 @@
 #include "tutti/worker.h"
 
 namespace tutti::detail {
+
+/// Bytes [begin, begin + size) of a member's src, as long as the collective runs.
+using SourceOf = std::function<const char*(int rank, int64_t begin, int64_t size)>;
+/// What a member of an exchange does with the others' src.
+using ReadSources = std::function<void(const SourceOf&)>;
 
 /// What the members of a collective have agreed on, or this one has announced, as one of them sees it: operands are checked and
 /// fit together. src and dst are disjoint; of allreduce and broadcast they may be the same, of allgather src may be its part of
@@ -21,7 +27,8 @@ struct Operation {
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
   std::vector<int64_t> counts = {};  ///< scatter, gather: each member's part; kAllToAllV: elements to each member, then from each
-  const std::vector<int>& workers;   ///< the members, by rank
+  const ReadSources* read = nullptr;              ///< kExchange: not called, on any member, if one can't reach another's src
+  const std::vector<int>& workers;                ///< the members, by rank
   const std::vector<Arrival>* members = nullptr;  ///< their arrivals, as long as start() runs; null: they have not met
   Device device = {};                             ///< of both buffers
   Stream stream = nullptr;

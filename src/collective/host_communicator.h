@@ -17,6 +17,7 @@ class HostCommunicator : public Communicator {
       case CollectiveOp::kGather: return gather(o.src, o.dst, o.root, o.counts, *o.members);
       case CollectiveOp::kAllToAll: return all_to_all(o.src, o.dst, *o.members);
       case CollectiveOp::kAllToAllV: return all_to_all_v(o.src, o.dst, o.counts, *o.members);
+      case CollectiveOp::kExchange: return exchange(o.src, *o.read, *o.members);
       case CollectiveOp::kSendRecv: return o.rank == 0 ? send(o.src, *o.members) : recv(o.dst, *o.members);
       case CollectiveOp::kBarrier:
       case CollectiveOp::kSplit: return;
@@ -33,6 +34,7 @@ class HostCommunicator : public Communicator {
   virtual void all_to_all(Buffer src, Buffer dst, const std::vector<Arrival>& members) = 0;
   /// `counts`: elements to each member, then from each.
   virtual void all_to_all_v(Buffer src, Buffer dst, const std::vector<int64_t>& counts, const std::vector<Arrival>& members) = 0;
+  virtual void exchange(Buffer /*src*/, const ReadSources& /*read*/, const std::vector<Arrival>& /*members*/) {}
   virtual void send(Buffer src, const std::vector<Arrival>& pair) = 0;  ///< of two members, the first to the second
   virtual void recv(Buffer dst, const std::vector<Arrival>& pair) = 0;
 };

@@ -12,6 +12,9 @@ struct HeldBlock {
   Block held;
 };
 
+/// The block's memory, if it is one piece there; else null.
+std::byte* piece_of(const HeldBlock& whole, const Block& block, size_t item_bytes);
+
 /// Copies the elements of `block`, which lies in both.
 void copy_block(const HeldBlock& to, const HeldBlock& from, const Block& block, size_t item_bytes);
 

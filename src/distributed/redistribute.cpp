@@ -6,9 +6,11 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/reduce.h"
+#include "control/worker/comm_handle.h"
 #include "distributed/block_copy.h"
 #include "distributed/element.h"
 #include "distributed/join.h"
@@ -36,10 +38,11 @@ class Exchange {
     Tensor result;
     if (share_.to.device_mesh().coordinate(me_)) result = Tensor::empty(share_.to.local(me_).shape, dtype_);
     if (share_.is_member && share_.root >= 0) return broadcast(result);
-    if (share_.is_member) exchange();
+    const bool is_done = share_.is_member && is_large() && read_peers(result);
+    if (share_.is_member && !is_done) exchange();
     if (result && share_.is_neutral)
       fill_with(bytes_of(result), result.element_count(), neutral_element(is_product() ? "prod" : "sum", dtype_));
-    else if (result) put_together(result);
+    else if (result && !is_done) unpack(result);
     return result;
   }
 
@@ -63,6 +66,27 @@ class Exchange {
     return result;
   }
 
+  /// Small parts do not lie where others can map them.
+  bool is_large() const {
+    constexpr int64_t kLeast = 64 << 10;
+    return size_bytes(share_.from.tensor_sinfo().shape, dtype_) / share_.from.device_mesh().size() >= kLeast;
+  }
+
+  /// Blocks come straight from the others' parts. False, on all members: not all of them can be reached.
+  bool read_peers(const Tensor& result) {
+    const bool is_receiver = result && !share_.is_neutral;
+    const Tensor source = part_ && part_.element_count() > 0 ? part_ : Tensor();
+    return detail::CommHandle::of(comm_of(share_.members)).exchange(source, [&](const detail::SourceOf& source_of) {
+      if (!is_receiver) return;
+      put_together(result, [&](const Move& move) {
+        HeldBlock part{nullptr, share_.from.local(move.from)};
+        const int64_t bytes = element_count(part.held) * static_cast<int64_t>(item_);
+        part.data = reinterpret_cast<std::byte*>(const_cast<char*>(source_of(static_cast<int>(rank_of(move.from)), 0, bytes)));
+        return part;
+      });
+    });
+  }
+
   void exchange() {
     std::vector<const Move*> sends;
     for (const Move& move : share_.moves) {
@@ -81,21 +105,25 @@ class Exchange {
     comm_of(share_.members).all_to_all(packed, received_, to_, from_);
   }
 
-  /// Blocks of each sender come in the order of the moves.
-  void put_together(const Tensor& result) {
+  /// What exchange() has brought: of each sender, blocks in the order of the moves.
+  void unpack(const Tensor& result) {
     std::vector<std::byte*> next(share_.members.size());
     std::byte* at = received_ ? bytes_of(received_) : nullptr;
     for (size_t rank = 0; rank < share_.members.size(); at += static_cast<size_t>(from_[rank++]) * item_) next[rank] = at;
+    put_together(result, [&](const Move& move) {
+      std::byte*& block = next[rank_of(move.from)];
+      return HeldBlock{std::exchange(block, block + static_cast<size_t>(element_count(move.block)) * item_), move.block};
+    });
+  }
+
+  /// `held_by(move)`: the memory of the sender's block, or of more around it.
+  template <class HeldBy>
+  void put_together(const Tensor& result, HeldBy held_by) {
     const HeldBlock whole{bytes_of(result), share_.to.local(me_)};
     std::vector<HeldBlock> addends;
     for (const Move& move : share_.moves) {
       if (move.to != me_) continue;
-      if (move.from == me_) addends.push_back(own());
-      else {
-        std::byte*& block = next[rank_of(move.from)];
-        addends.push_back({block, move.block});
-        block += static_cast<size_t>(element_count(move.block)) * item_;
-      }
+      addends.push_back(move.from == me_ ? own() : held_by(move));
       if (static_cast<int64_t>(addends.size()) < share_.addends) continue;
       if (share_.addends == 1) copy_block(whole, addends.front(), move.block, item_);
       else reduce(whole, addends, move.block);
@@ -103,27 +131,45 @@ class Exchange {
     }
   }
 
+  /// Blocks that are one piece in all memories are reduced where they lie; others by way of copies, a part of the block at a
+  /// time.
   void reduce(const HeldBlock& whole, const std::vector<HeldBlock>& addends, const Block& block) {
+    constexpr int64_t kMost = 256 << 10;
     const int64_t count = element_count(block);
-    const Tensor reduced = Tensor::empty({count}, dtype_);
-    std::vector<Tensor> copies;
+    if (count == 0) return;
+    std::byte* to = piece_of(whole, block, item_);
     std::vector<const char*> sources;
-    for (const HeldBlock& addend : addends) {
-      const std::byte* from = addend.data;
-      if (addend.held != block) {  // our own, which is larger
-        copies.push_back(Tensor::empty({count}, dtype_));
-        copy_block({bytes_of(copies.back()), block}, addend, block, item_);
-        from = bytes_of(copies.back());
-      }
-      sources.push_back(reinterpret_cast<const char*>(from));
+    for (const HeldBlock& addend : addends)
+      if (const std::byte* piece = piece_of(addend, block, item_)) sources.push_back(reinterpret_cast<const char*>(piece));
+    if (const bool is_one_piece = to && sources.size() == addends.size(); is_one_piece) return reduce_pieces(sources, to, count);
+    const auto longest = std::ranges::find_if(block.shape, [](int64_t extent) { return extent > 1; });
+    if (count * static_cast<int64_t>(item_) > kMost && longest != block.shape.end()) {
+      const auto axis = static_cast<size_t>(longest - block.shape.begin());
+      Block first = block, second = block;
+      first.shape[axis] = block.shape[axis] / 2;
+      second.shape[axis] -= first.shape[axis];
+      second.offset[axis] += first.shape[axis];
+      reduce(whole, addends, first);
+      return reduce(whole, addends, second);
     }
-    char* const to[] = {reinterpret_cast<char*>(bytes_of(reduced))};
-    for (const PlacementSpec& spec : share_.from.placement().dim_specs())
-      if (spec.kind() == PlacementSpecKind::kPartial) {
-        detail::reduce(parse_reduce_op(spec.op()), dtype_, sources, to, count);
-        break;
-      }
-    copy_block(whole, {bytes_of(reduced), block}, block, item_);
+    const Tensor copies = Tensor::empty({static_cast<int64_t>(addends.size()) + 1, count}, dtype_);
+    std::byte* copy = bytes_of(copies);
+    sources.clear();
+    for (const HeldBlock& addend : addends) {
+      copy_block({copy, block}, addend, block, item_);
+      sources.push_back(reinterpret_cast<const char*>(copy));
+      copy += static_cast<size_t>(count) * item_;
+    }
+    reduce_pieces(sources, copy, count);
+    copy_block(whole, {copy, block}, block, item_);
+  }
+
+  void reduce_pieces(const std::vector<const char*>& sources, std::byte* to, int64_t count) const {
+    const auto& specs = share_.from.placement().dim_specs();
+    const auto partial =
+        std::ranges::find_if(specs, [](const PlacementSpec& spec) { return spec.kind() == PlacementSpecKind::kPartial; });
+    char* const targets[] = {reinterpret_cast<char*>(to)};
+    detail::reduce(parse_reduce_op(partial->op()), dtype_, sources, targets, count);
   }
 
   const Share& share_;

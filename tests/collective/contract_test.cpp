@@ -81,6 +81,7 @@ class Member {
     const auto at = std::find(workers_.begin(), workers_.end(), worker_.id());
     rank_ = at == workers_.end() ? -1 : static_cast<int>(at - workers_.begin());
     if (rank_ < 0) return;
+    mode_ = foreign;
     foreign_ = foreign == Foreign::kAll || (foreign == Foreign::kOdd && rank_ % 2 == 1);
     key_ = members_key(CommKind::kNamed, workers_, std::hash<std::string>()(ccl) + static_cast<size_t>(foreign) * 2 + eager);
     const auto all_gather = [this](std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -102,6 +103,7 @@ class Member {
       reduce_scatter();
       all_to_all();
       all_to_all_v();
+      if (worker::device() == cpu()) exchange();
       for (const int root : std::set<int>{0, size() / 2, size() - 1}) {
         for (const bool in_place : {false, true}) broadcast(root, in_place);
         for (const bool even : {true, false}) scatter(root, even), gather(root, even);
@@ -116,7 +118,7 @@ class Member {
  private:
   /// What Collectives does once it has checked the operands.
   void start(CollectiveOp op, int64_t count, Buffer src, Buffer dst, ReduceOp reduce = ReduceOp::kSum, int root = 0,
-             std::vector<int64_t> counts = {}, bool lists_counts = false) {
+             std::vector<int64_t> counts = {}, bool lists_counts = false, const ReadSources* read = nullptr) {
     Agreement& agreement = worker_.agreement();
     Arrival mine{.worker = worker_.id(),
                  .id = agreement.next_id(key_),
@@ -149,6 +151,7 @@ class Member {
                             .reduce = reduce,
                             .root = root,
                             .counts = std::move(counts),
+                            .read = read,
                             .workers = workers_,
                             .members = members,
                             .device = worker::device(),
@@ -242,6 +245,28 @@ class Member {
     unchanged("all_to_all with counts", src);
   }
 
+  /// The last member has nothing to read. All read or none does; on a node they do if all can be reached.
+  void exchange() {
+    const bool has_some = rank_ < size() - 1 || size() == 1;
+    if (n_ == 0) return;
+    const Memory src(values_of(rank_, has_some ? n_ : 0), foreign_);
+    std::vector<double> seen, all;
+    const ReadSources read = [&](const SourceOf& source_of) {
+      for (int r = 0; r < std::max(size() - 1, 1); ++r) {
+        const auto* from = reinterpret_cast<const double*>(source_of(r, 0, n_ * 8));
+        seen.insert(seen.end(), from, from + n_);
+      }
+    };
+    for (int r = 0; r < std::max(size() - 1, 1); ++r) append(all, values_of(r, n_));
+    start(CollectiveOp::kExchange, 0, has_some ? src.buffer() : Buffer{.dtype = kFloat64}, {}, ReduceOp::kSum, 0, {}, false,
+          &read);
+    const bool on_node = row_->name == std::string_view("local") && plane_.node;
+    const bool all_in_arenas = mode_ == Foreign::kNone || (mode_ == Foreign::kOdd && size() < 3);
+    const bool in_reach = on_node && (plane_.node->one_process || (all_in_arenas && n_ * 8 >= 16 << 10));
+    expect("exchange", seen, in_reach ? all : std::vector<double>());
+    unchanged("exchange", src);
+  }
+
   void broadcast(int root, bool in_place) {
     const Memory src(rank_ == root ? values_of(root, n_) : untouched(n_), foreign_), dst(untouched(n_), foreign_);
     const Memory& to = in_place ? src : dst;
@@ -289,6 +314,7 @@ class Member {
 
   Worker& worker_ = *Worker::current();
   std::vector<int> workers_;
+  Foreign mode_ = Foreign::kNone;
   bool foreign_ = false, eager_;
   DataPlane plane_;
   int rank_ = -1;

@@ -91,6 +91,7 @@ std::vector<char> result(const Operation& o, const Meeting::Round& round) {
     case CollectiveOp::kSendRecv:
       if (o.rank == 1) take(0, 0, 0, o.dst.count);
       break;
+    case CollectiveOp::kExchange:
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: break;
   }

@@ -230,6 +230,7 @@ void NcclCommunicator::start(const Operation& o) {
     case CollectiveOp::kSendRecv:
       return o.rank == 0 ? send(o.src.at(0), o.src.size_bytes(), rank_of(o, 1), o.stream)
                          : recv(o.dst.at(0), o.dst.size_bytes(), rank_of(o, 0), o.stream);
+    case CollectiveOp::kExchange:
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: return;
   }

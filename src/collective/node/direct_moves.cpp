@@ -128,6 +128,11 @@ void DirectMoves::all_to_all_v(const std::vector<int64_t>& counts) {
   hand_over();
 }
 
+void DirectMoves::exchange(const ReadSources& read) {
+  read([this](int r, int64_t begin, int64_t bytes) -> const char* { return src_of(r, begin, bytes); });
+  hand_over();
+}
+
 void DirectMoves::send_recv() {
   const int64_t total = (rank == 0 ? src : dst).size_bytes(), begin = cut(total, rank, 2),
                 bytes = cut(total, rank + 1, 2) - begin;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collective/buffer.h"
+#include "collective/communicator.h"
 #include "collective/node/hand_over.h"
 #include "collective/node/peer_memory.h"
 #include "tutti/worker.h"
@@ -26,6 +27,7 @@ struct DirectMoves {
   void gather(int root, const std::vector<int64_t>& counts);
   void all_to_all();
   void all_to_all_v(const std::vector<int64_t>& counts);
+  void exchange(const ReadSources& read);
   void send_recv();  // rank 0 sends to rank 1
 
  private:

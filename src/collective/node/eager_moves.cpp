@@ -38,6 +38,7 @@ bool is_eager(CollectiveOp op, const Signature& s, size_t num_members) {
     case CollectiveOp::kScatter: return s.count <= most / static_cast<int64_t>(num_members);
     case CollectiveOp::kGather: return s.count <= most;
     case CollectiveOp::kAllToAllV:
+    case CollectiveOp::kExchange:
     case CollectiveOp::kBarrier:
     case CollectiveOp::kSplit: return false;
   }

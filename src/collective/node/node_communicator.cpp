@@ -81,6 +81,14 @@ class NodeCommunicator final : public HostCommunicator {
         [&](StagedMoves& staged) { staged.all_to_all_v(src, dst, counts); });
   }
 
+  void exchange(Buffer src, const ReadSources& read, const std::vector<Arrival>& members) override {
+    const auto may_be_read = [](const Operand& o) { return o.where == Operand::Where::kNone || o.in_reach(); };
+    if (!std::ranges::all_of(members, [&](const Arrival& a) { return may_be_read(src_operand(a)); })) return;
+    HandOver hand_over(node_, worker_, members);
+    DirectMoves moves{rank_, src, {}, node_, members, hand_over};
+    moves.exchange(read);
+  }
+
   void send(Buffer src, const std::vector<Arrival>& pair) override { send_recv(src, {}, pair); }
   void recv(Buffer dst, const std::vector<Arrival>& pair) override { send_recv({}, dst, pair); }
 

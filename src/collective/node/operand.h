@@ -12,12 +12,13 @@ struct Operand {
   enum class Where : uint8_t {
     kForeign,  ///< they can't reach it
     kHere,     ///< in the process that all members share; `offset` is its address
-    kArena     ///< in an arena of its owner's process: `fd` and `extent` name the piece, `offset` is from its begin
+    kArena,    ///< in an arena of its owner's process: `fd` and `extent` name the piece, `offset` is from its begin
+    kNone      ///< the member has none
   };
   Where where = Where::kForeign;
   int32_t fd = -1;
   uint64_t extent = 0, offset = 0, size_bytes = 0;
-  bool in_reach() const { return where != Where::kForeign; }
+  bool in_reach() const { return where == Where::kHere || where == Where::kArena; }
 };
 
 /// As the words that go with an arrival.

@@ -18,7 +18,7 @@ constexpr size_t kPiece = Arena::kLeast;
 }  // namespace
 
 Operand operand_of(Buffer buffer, const NodePlane& node) {
-  if (!buffer.data) return {};
+  if (!buffer.data) return {.where = Operand::Where::kNone};
   const auto size = static_cast<uint64_t>(buffer.size_bytes());
   if (node.one_process)
     return {.where = Operand::Where::kHere, .offset = reinterpret_cast<uint64_t>(buffer.data), .size_bytes = size};

@@ -15,6 +15,7 @@ struct CommHandle {
   static CommHandle& of(const Comm& comm) { return *comm.handle_; }
 
   void run(Collectives::Request request) const { collectives().run(members, std::move(request)); }
+  bool exchange(const Tensor& src, const ReadSources& read) const { return collectives().exchange(members, src, read); }
   Worker& worker() const;  ///< @throws UsageError  outside of its session, or of a part's command
   Collectives& collectives() const { return worker().collectives(); }
 };
