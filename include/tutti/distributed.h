@@ -148,9 +148,9 @@ class TUTTI_API DTensor {
   /// info.local(worker) says, in host memory, or row-major on a device; other workers may have anything but what a failure took.
   DTensor(DRef parts, DTensorStructInfo info) : parts_(std::move(parts)), info_(std::move(info)) {}
   /// The same, where the shapes of the parts say what the tensor is. Parts of an axis whose sizes are not those of S[a] make it
-  /// ragged. Synchronising: the workers of the mesh compare what they have.
-  /// @throws UsageError  the mesh has workers that the session lacks; as DTensorStructInfo
-  /// @throws RemoteError  a part is no tensor, or its shape or dtype does not fit the others
+  /// ragged. Synchronising: the workers of the mesh compare what they have. After a TimeoutError a new call begins anew.
+  /// @throws UsageError  the mesh has workers that the session lacks; more or fewer entries than mesh dimensions
+  /// @throws RemoteError  a part is no tensor, or its shape or dtype does not fit the others or the placement
   static DTensor from_local(const DRef& parts, const DeviceMesh& mesh, const Placement& placement, Timeout timeout = {},
                             Where where = Where::current());
   const DTensorStructInfo& info() const { return info_; }
@@ -186,10 +186,11 @@ TUTTI_API DTensor distribute(Session& session, const Tensor& array, const Device
 
 /// New tensors, on the workers' devices. Each worker makes its own part; nothing moves. Of partial values one worker has the
 /// whole, the others have what changes no sum.
-/// @throws UsageError  the mesh has workers that the session lacks; a value that the dtype can't hold; "P(avg)"
+/// @throws UsageError  the mesh has workers that the session lacks; a value that the dtype can't hold; but for empty "P(avg)"
 TUTTI_API DTensor empty(Session& session, const DTensorStructInfo& info, Where where = Where::current());
 TUTTI_API DTensor zeros(Session& session, const DTensorStructInfo& info, Where where = Where::current());
-/// value: a number, or a bool.
+/// value: a real number, or a bool. Floats are rounded; a value that would become infinite, and no whole one for integers, are
+/// refused.
 TUTTI_API DTensor full(Session& session, const DTensorStructInfo& info, const Value& value, Where where = Where::current());
 /// Element i, counted row-major in the whole tensor, comes from the (i + 1)-th 64 bits of the generator SplitMix64 with this
 /// seed, wherever it lies. Floats: their first bits, as many as the mantissa holds, as a number from 0 to below 1; integers and
@@ -216,13 +217,17 @@ class TUTTI_API ShardMap {
   using Argument = std::variant<DTensor, Value>;
   /// @param func            the same on every worker, in a register
   /// @param in_placements   for each argument; nothing: it is no DTensor, every worker gets it as it is
-  /// @param out_placements  for each tensor that the function returns; more than one: it returns them as a List
+  /// @param out_placements  for each tensor that the function returns; more than one: it returns them as a List. Numbers become
+  ///                        tensors without axes, of float64, int64 or bool
   /// @throws UsageError  a placement has more or fewer entries than the mesh has dimensions
   ShardMap(const DRef& func, DeviceMesh mesh, std::vector<std::optional<Placement>> in_placements,
            std::vector<Placement> out_placements);
   const DeviceMesh& mesh() const;
   /// Redistributes the arguments that do not lie so, calls the function, and makes DTensors of what it returns.
-  /// Synchronising, since only the parts say how large those are: DTensor::from_local; not so if `out_sinfos` has one for each.
+  /// Synchronising, since only the parts say how large those are: DTensor::from_local; not so if `out_sinfos` has one for each,
+  /// which each worker holds against what it returns. Parts of replicas are not compared: what the first has counts. Arguments
+  /// that lie so are given as they are: a function that writes to one changes the caller's. After a TimeoutError a new call calls
+  /// the function again.
   /// @throws UsageError  other arguments than in_placements say; RemoteError as from_local
   std::vector<DTensor> operator()(const std::vector<Argument>& args, const std::vector<TensorStructInfo>& out_sinfos = {},
                                   Timeout timeout = {}, Where where = Where::current()) const;

@@ -32,6 +32,17 @@ void check_workers(const DeviceMesh& mesh, const detail::Controller& controller)
     throw UsageError(fmt::format("worker {} of {} is not in this session, which has {} workers", last, to_string(mesh), workers));
 }
 
+void check_entries(const Placement& placement, const DeviceMesh& mesh, const std::string& what) {
+  const auto& specs = placement.dim_specs();
+  if (static_cast<int>(specs.size()) != mesh.ndim())
+    throw UsageError(fmt::format("{} is '{}', which has {} entries, but the mesh has {} dimensions; give one for each", what,
+                                 to_string(placement), specs.size(), mesh.ndim()));
+  for (size_t dim = 0; dim < specs.size(); ++dim)
+    if (specs[dim].kind() == PlacementSpecKind::kRagged && std::ssize(specs[dim].sizes()) != mesh.shape()[dim])
+      throw UsageError(fmt::format("{}: {} has {} workers, but '{}' has {} sizes", what, mesh.describe_dim(static_cast<int>(dim)),
+                                   mesh.shape()[dim], to_string(specs[dim]), specs[dim].sizes().size()));
+}
+
 List to_values(const DeviceMesh& mesh) {
   return {mesh.shape(), Shape(mesh.device_ids()), List(mesh.names().begin(), mesh.names().end())};
 }

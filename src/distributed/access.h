@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "control/controller/controller.h"
 #include "tutti/distributed.h"
 
@@ -12,6 +14,9 @@ struct Access {
 };
 
 void check_workers(const DeviceMesh& mesh, const detail::Controller& controller);  ///< @throws UsageError  the session lacks some
+
+/// @throws UsageError  more or fewer entries than mesh dimensions, or sizes than workers; `what`: for the message
+void check_entries(const Placement& placement, const DeviceMesh& mesh, const std::string& what);
 
 // What travels in commands.
 List to_values(const DeviceMesh& mesh);

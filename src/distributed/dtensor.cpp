@@ -25,6 +25,7 @@ Value redistribute_part(const Value& part, const List& from, const List& to) {
 
 DTensor DTensor::from_local(const DRef& parts, const DeviceMesh& mesh, const Placement& placement, Timeout timeout, Where where) {
   check_workers(mesh, Access::controller(parts, "from_local"));
+  check_entries(placement, mesh, "from_local: the placement");
   return {parts, joined_info(issue_join(parts, mesh, placement, where), mesh, timeout, where)};
 }
 
@@ -38,7 +39,9 @@ DTensor DTensor::redistribute(const Placement& placement, const std::optional<De
 }
 
 Tensor DTensor::full(Timeout timeout, Where where) const {
-  return gather_to_worker0(where).debug_get_from_remote(0, timeout, where).as<Tensor>();
+  const DRef whole = gather_to_worker0(where);
+  Access::controller(whole, "full").sync(detail::kAllWorkers, timeout, where);  // so that all errors come at once
+  return whole.debug_get_from_remote(0, timeout, where).as<Tensor>();
 }
 
 DRef DTensor::gather_to_worker0(Where where) const { return redistribute(whole(), worker0(), where).parts(); }

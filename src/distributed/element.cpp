@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -19,13 +22,19 @@ Bytes bytes_of(T element) {
   return bytes;
 }
 
+bool has_whole_words(DType dtype) { return dtype.bits == 8 || dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64; }
+
 [[noreturn]] void refuse(const Value& number, DType dtype) {
   throw UsageError(fmt::format("an element of {} can't be {}", to_string(dtype), to_string(number)));
 }
 
 Bytes integer(const Value& number, DType dtype) {
   int64_t value = 0;
+  constexpr double kTooLarge = 0x1p63;
   if (const auto* given = std::get_if<int64_t>(&number.data())) value = *given;
+  else if (const auto* whole = std::get_if<double>(&number.data());
+           whole && std::trunc(*whole) == *whole && *whole >= -kTooLarge && *whole < kTooLarge)
+    value = static_cast<int64_t>(*whole);
   else if (const auto* truth = std::get_if<bool>(&number.data())) value = *truth ? 1 : 0;
   else refuse(number, dtype);
   const bool is_signed = dtype.code == dl::kInt;
@@ -48,10 +57,17 @@ double real(const Value& number, DType dtype) {
   refuse(number, dtype);
 }
 
+/// A finite one does not become infinite.
+float narrowed(const Value& number, DType dtype) {
+  const double value = real(number, dtype);
+  if (std::isfinite(value) && std::abs(value) > std::numeric_limits<float>::max()) refuse(number, dtype);
+  return static_cast<float>(value);
+}
+
 /// A double is rounded twice on its way to 16 bits. Rounded to odd first, that is as if it were rounded once.
 float to_odd(double value) {
   const auto nearest = static_cast<float>(value);
-  if (!std::isfinite(nearest) || static_cast<double>(nearest) == value) return nearest;
+  if (!std::isfinite(value) || static_cast<double>(nearest) == value) return nearest;
   const float towards_zero = std::abs(static_cast<double>(nearest)) > std::abs(value) ? std::nextafter(nearest, 0.0F) : nearest;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(towards_zero) | 1);
 }
@@ -86,16 +102,22 @@ Bytes to_element(const Value& number, DType dtype) {
     return bytes_of(value == 1);
   }
   if (dtype.code == dl::kInt || dtype.code == dl::kUInt) {
-    if (dtype.bits % 8 == 0) return integer(number, dtype);
-    if (real(number, dtype) != 0) refuse(number, dtype);  // parts of a byte
+    if (has_whole_words(dtype)) return integer(number, dtype);
+    if (real(number, dtype) != 0) refuse(number, dtype);
     return Bytes(static_cast<size_t>(dtype.size_bytes()));
   }
   const double value = real(number, dtype);
-  if (dtype == kFloat16) return bytes_of(detail::narrow_half(to_odd(value)));
-  if (dtype == kBFloat16) return bytes_of(detail::narrow_bfloat(to_odd(value)));
-  if (dtype == kFloat32) return bytes_of(static_cast<float>(value));
+  if (dtype == kFloat16 || dtype == kBFloat16) {
+    narrowed(number, dtype);
+    const float odd = to_odd(value);
+    const uint16_t bits = dtype == kFloat16 ? detail::narrow_half(odd).bits : detail::narrow_bfloat(odd).bits;
+    const float back = dtype == kFloat16 ? detail::widen(detail::Half{bits}) : detail::widen(detail::BFloat{bits});
+    if (std::isinf(back) && std::isfinite(value)) refuse(number, dtype);
+    return bytes_of(bits);
+  }
+  if (dtype == kFloat32) return bytes_of(narrowed(number, dtype));
   if (dtype == kFloat64) return bytes_of(value);
-  if (dtype == kComplex64) return bytes_of(std::array<float, 2>{static_cast<float>(value), 0});
+  if (dtype == kComplex64) return bytes_of(std::array<float, 2>{narrowed(number, dtype), 0});
   if (dtype == kComplex128) return bytes_of(std::array<double, 2>{value, 0});
   if (value != 0 || dtype.code == dl::kFloat8_e8m0fnu) refuse(number, dtype);  // float8: that one has no 0
   return Bytes(static_cast<size_t>(dtype.size_bytes()));
@@ -116,7 +138,7 @@ void fill_with(std::byte* to, int64_t count, const Bytes& element) {
 }
 
 void check_random(DType dtype) {
-  const bool is_whole = (dtype.code == dl::kInt || dtype.code == dl::kUInt) && dtype.bits % 8 == 0;
+  const bool is_whole = (dtype.code == dl::kInt || dtype.code == dl::kUInt) && has_whole_words(dtype);
   const bool is_float = dtype == kFloat16 || dtype == kBFloat16 || dtype == kFloat32 || dtype == kFloat64;
   if (dtype.lanes != 1 || !(is_whole || is_float || dtype == kBool || dtype == kComplex64 || dtype == kComplex128))
     throw UsageError(fmt::format("random: there are no random values of {}", to_string(dtype)));

@@ -7,6 +7,7 @@
 #include "distributed/access.h"
 #include "distributed/element.h"
 #include "distributed/join.h"
+#include "distributed/transition.h"
 #include "tutti/error.h"
 #include "tutti/function.h"
 #include "tutti/worker.h"

@@ -26,19 +26,35 @@ class Entered {
   const ShardContext* before_;
 };
 
-/// What a function returns for `count` placements: a list of as many; for one also that alone. For none: anything.
-Value checked_result(Value result, int count, const std::string& function) {
+Value as_tensor(const Value& value) {
+  if (const auto* number = std::get_if<double>(&value.data())) return Tensor::full(Shape(), *number);
+  if (const auto* number = std::get_if<int64_t>(&value.data())) return Tensor::full(Shape(), *number);
+  if (const auto* truth = std::get_if<bool>(&value.data())) return Tensor::full(Shape(), *truth);
+  return value;
+}
+
+/// What a function returns: a list of one for each entry of `told`; for one also that alone. For none: anything. Numbers become
+/// tensors without axes. `told`: DTensorStructInfos that the results must fit, or None.
+Value checked_result(const Value& result, const List& told, const std::string& function) {
+  if (told.empty()) return result;
   const auto* list = std::get_if<List>(&result.data());
-  if (count == 0 || (count == 1 && !list)) return result;
-  if (!list || static_cast<int>(list->size()) != count)
-    throw UsageError(fmt::format("{}: it has returned {} on worker {}, expected a list of {}, one for each of out_placements",
-                                 function, list ? fmt::format("a list of {}", list->size()) : to_string(result), worker::id(),
-                                 count));
-  return count == 1 ? Value(list->front()) : result;
+  if (told.size() > 1 ? !list || list->size() != told.size() : list && list->size() != 1)
+    throw UsageError(fmt::format("{}: it has returned {} on worker {}, expected {}, one for each of out_placements", function,
+                                 list ? fmt::format("a list of {}", list->size()) : to_string(result), worker::id(),
+                                 told.size() > 1 ? fmt::format("a list of {} tensors", told.size()) : "one tensor"));
+  List results;
+  for (size_t i = 0; i < told.size(); ++i) {
+    results.push_back(as_tensor(list ? (*list)[i] : result));
+    if (results.back().kind() != Value::Kind::kTensor)
+      throw UsageError(fmt::format("{}: it has returned {} on worker {}, expected a tensor", function, to_string(results.back()),
+                                   worker::id()));
+    if (!told[i].is_none()) checked_part(results.back(), to_info(told[i]));
+  }
+  return results.size() == 1 ? results.front() : Value(std::move(results));
 }
 
 /// runtime.disco.shard_function: `function` with what it may ask about its place. `args`: DTensorStructInfos, or None.
-Function shard_function(const Function& function, const List& mesh_values, const List& args, int results) {
+Function shard_function(const Function& function, const List& mesh_values, const List& args, const List& results) {
   ShardContext context{to_mesh(mesh_values), {}, {}};
   const auto coordinate = context.mesh.coordinate(worker::id());
   if (!coordinate) return Function(function.name(), [](Args) { return Value(); }, {});
@@ -81,38 +97,35 @@ struct ShardMap::State {
   DeviceMesh mesh;
   std::vector<std::optional<Placement>> in_placements;
   std::vector<Placement> out_placements;
-  std::map<std::string, DRef> functions;  ///< by what the arguments are
+  std::map<std::string, DRef> functions;  ///< by what the arguments and results are
 
   detail::Controller& controller() const { return Access::controller(func, "shard_map"); }
-  DRef function_for(const List& infos, Where where) {
+  /// `args`, `results`: DTensorStructInfos, or None.
+  DRef function_for(const std::string& key, const List& args, const List& results, Where where) {
     constexpr size_t kMost = 64;
-    const std::string key = to_string(Value(infos));
     if (const auto found = functions.find(key); found != functions.end()) return found->second;
-    DRef made = controller().call_builtin("shard_function", List{func, to_values(mesh), infos, out_placements.size()}, where);
+    DRef made = controller().call_builtin("shard_function", List{func, to_values(mesh), args, results}, where);
     if (functions.size() >= kMost) functions.clear();
     return functions[key] = std::move(made);
   }
+  DRef call(const std::vector<Argument>& args, const std::vector<DTensorStructInfo>& told, Where where);
 };
 
 ShardMap::ShardMap(const DRef& func, DeviceMesh mesh, std::vector<std::optional<Placement>> in_placements,
                    std::vector<Placement> out_placements)
     : state_(std::make_shared<State>(State{func, std::move(mesh), std::move(in_placements), std::move(out_placements), {}})) {
   check_workers(state_->mesh, state_->controller());
-  const auto check = [&](const Placement& placement, const char* list, size_t index) {
-    if (static_cast<int>(placement.dim_specs().size()) != state_->mesh.ndim())
-      throw UsageError(
-          fmt::format("shard_map: {}[{}] is '{}', which has {} entries, but the mesh has {} dimensions; give one for each", list,
-                      index, to_string(placement), placement.dim_specs().size(), state_->mesh.ndim()));
-  };
   for (size_t i = 0; i < state_->in_placements.size(); ++i)
-    if (state_->in_placements[i]) check(*state_->in_placements[i], "in_placements", i);
-  for (size_t i = 0; i < state_->out_placements.size(); ++i) check(state_->out_placements[i], "out_placements", i);
+    if (state_->in_placements[i])
+      check_entries(*state_->in_placements[i], state_->mesh, fmt::format("shard_map: in_placements[{}]", i));
+  for (size_t i = 0; i < state_->out_placements.size(); ++i)
+    check_entries(state_->out_placements[i], state_->mesh, fmt::format("shard_map: out_placements[{}]", i));
 }
 
 const DeviceMesh& ShardMap::mesh() const { return state_->mesh; }
 
-DRef ShardMap::call(const std::vector<Argument>& args, Where where) const {
-  const auto& placements = state_->in_placements;
+DRef ShardMap::State::call(const std::vector<Argument>& args, const std::vector<DTensorStructInfo>& told, Where where) {
+  const auto& placements = in_placements;
   if (args.size() != placements.size())
     throw UsageError(
         fmt::format("shard_map: {} arguments, but in_placements has {} entries; give one for each, nothing (None) for "
@@ -123,23 +136,32 @@ DRef ShardMap::call(const std::vector<Argument>& args, Where where) const {
       throw UsageError(fmt::format("shard_map: argument {} is {} DTensor, but in_placements[{}] is {}", i,
                                    placements[i] ? "no" : "a", i,
                                    placements[i] ? fmt::format("'{}'", to_string(*placements[i])) : "nothing (None)"));
-  List values, infos;
+  List values, infos, results(out_placements.size());
+  std::string key;
   std::vector<DTensor> kept;  // until the call has been issued
   for (size_t i = 0; i < args.size(); ++i) {
     if (const auto* value = std::get_if<Value>(&args[i])) {
       values.push_back(*value);
       infos.emplace_back();
+      key += "-\n";
       continue;
     }
     const auto& given = std::get<DTensor>(args[i]);
     const DTensorStructInfo& info = given.info();
-    const bool lies_so = info.device_mesh() == state_->mesh && info.placement() == *placements[i];
-    kept.push_back(lies_so ? given : given.redistribute(*placements[i], state_->mesh, where));
+    const bool lies_so = info.device_mesh() == mesh && info.placement() == *placements[i];
+    kept.push_back(lies_so ? given : given.redistribute(*placements[i], mesh, where));
     values.push_back(kept.back().parts());
     infos.push_back(to_values(kept.back().info()));
+    key += to_string(kept.back().info()) + "\n";
   }
-  return state_->controller().call(state_->function_for(infos, where), values, where);
+  for (size_t i = 0; i < told.size(); ++i) {
+    results[i] = to_values(told[i]);
+    key += to_string(told[i]) + "\n";
+  }
+  return controller().call(function_for(key, infos, results, where), values, where);
 }
+
+DRef ShardMap::call(const std::vector<Argument>& args, Where where) const { return state_->call(args, {}, where); }
 
 std::vector<DTensor> ShardMap::operator()(const std::vector<Argument>& args, const std::vector<TensorStructInfo>& out_sinfos,
                                           Timeout timeout, Where where) const {
@@ -150,7 +172,7 @@ std::vector<DTensor> ShardMap::operator()(const std::vector<Argument>& args, con
                                  out_sinfos.size(), placements.size()));
   std::vector<DTensorStructInfo> told;
   for (size_t i = 0; i < out_sinfos.size(); ++i) told.emplace_back(out_sinfos[i], state_->mesh, placements[i]);
-  const DRef result = call(args, where);
+  const DRef result = state_->call(args, told, where);
   std::vector<DRef> parts, joined;
   const int count = static_cast<int>(placements.size());
   for (int i = 0; i < count; ++i) {
@@ -158,7 +180,12 @@ std::vector<DTensor> ShardMap::operator()(const std::vector<Argument>& args, con
     else parts.push_back(state_->controller().call_builtin("shard_item", List{result, i}, where));
     if (!is_told) joined.push_back(issue_join(parts.back(), state_->mesh, placements[static_cast<size_t>(i)], where));
   }
-  for (const DRef& each : joined) told.push_back(joined_info(each, state_->mesh, timeout, where));
+  try {
+    for (const DRef& each : joined) told.push_back(joined_info(each, state_->mesh, timeout, where));
+  } catch (...) {
+    state_->functions.clear();  // the failure may have taken some
+    throw;
+  }
   std::vector<DTensor> tensors;
   for (size_t i = 0; i < parts.size(); ++i) tensors.emplace_back(parts[i], told[i]);
   return tensors;

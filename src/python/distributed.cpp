@@ -135,7 +135,10 @@ void bind_distributed(py::module_& parent) {
                         }));
 
   auto info = py::class_<DTensorStructInfo>(module, "DTensorStructInfo", "A tensor, and where its parts lie.")
-                  .def(py::init<TensorStructInfo, DeviceMesh, Placement>(), "tensor_sinfo"_a, "device_mesh"_a, "placement"_a)
+                  .def(py::init([](const TensorStructInfo& tensor, const DeviceMesh& mesh, const py::object& placement) {
+                         return DTensorStructInfo(tensor, mesh, to_placement(placement));
+                       }),
+                       "tensor_sinfo"_a, "device_mesh"_a, "placement"_a)
                   .def_property_readonly("tensor_sinfo", &DTensorStructInfo::tensor_sinfo)
                   .def_property_readonly("device_mesh", &DTensorStructInfo::device_mesh)
                   .def_property_readonly("placement", &DTensorStructInfo::placement)

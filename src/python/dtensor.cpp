@@ -67,7 +67,8 @@ PyDTensor get_item(const PyDTensor& self, const py::object& key) {
       if (step < 0) throw UsageError(fmt::format("[]: a DTensor can't be sliced backwards: {}", std::string(py::repr(key))));
       if (begin != 0 || end != extent || step != 1) tensor = tensor.slice(axis, begin, std::max(begin, end), step, where);
       ++axis;
-    } else if (PyIndex_Check(item.ptr())) {
+    } else if (PyIndex_Check(item.ptr()) && !PySequence_Check(item.ptr()) && !PyBool_Check(item.ptr()) &&
+               !type_name(item).starts_with("numpy.bool")) {
       const int64_t index = to_shape(py::reinterpret_borrow<py::object>(item), "[]").front();
       if (index < -extent || index >= extent) {
         PyErr_SetString(PyExc_IndexError, fmt::format("index {} of axis {}, which has {}", index, axis, extent).c_str());
@@ -99,6 +100,10 @@ bool is_one_placement(const py::object& object) { return py::isinstance<py::str>
 PyShardMap make_shard_map(PySession& session, const Ref& func, const DeviceMesh& mesh, const py::object& in_placements,
                           const py::object& out_placements) {
   std::vector<std::optional<Placement>> in;
+  for (const auto& [name, given] : {std::pair("in_placements", in_placements), {"out_placements", out_placements}})
+    if (!is_one_placement(given) && !PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr()) &&
+        !(given.is_none() && given.is(out_placements)))
+      throw UsageError(fmt::format("shard_map: {}: expected a list of placements, or one, got {}", name, type_name(given)));
   if (is_one_placement(in_placements)) in.emplace_back(to_placement(in_placements));
   else
     for (const py::handle each : in_placements) in.push_back(each.is_none() ? std::nullopt : std::optional(to_placement(each)));
@@ -109,8 +114,7 @@ PyShardMap make_shard_map(PySession& session, const Ref& func, const DeviceMesh&
   return {ShardMap(func.dref, mesh, std::move(in), std::move(out)), returns_one, returns_tensors, session.ref({}).about};
 }
 
-py::object call_shard_map(const PyShardMap& self, const py::args& args, const py::object& out_sinfos,
-                          const std::optional<double>& timeout) {
+py::object call_shard_map(const PyShardMap& self, const py::args& args, const py::object& out_sinfos, const py::object& seconds) {
   const Where where = here();
   std::vector<ShardMap::Argument> values;
   for (const py::handle arg : args) {
@@ -123,9 +127,17 @@ py::object call_shard_map(const PyShardMap& self, const py::args& args, const py
     return to_ref({self.map.call(values, where), self.about});
   }
   std::vector<TensorStructInfo> sinfos;
-  if (py::isinstance<TensorStructInfo>(out_sinfos)) sinfos.push_back(out_sinfos.cast<TensorStructInfo>());
-  else if (!out_sinfos.is_none()) sinfos = out_sinfos.cast<std::vector<TensorStructInfo>>();
-  const auto tensors = without_gil([&] { return self.map(values, sinfos, to_timeout(timeout), where); });
+  if (!out_sinfos.is_none())
+    for (const py::handle each : PyList_Check(out_sinfos.ptr()) || PyTuple_Check(out_sinfos.ptr())
+                                     ? py::reinterpret_borrow<py::tuple>(py::tuple(out_sinfos))
+                                     : py::make_tuple(out_sinfos)) {
+      if (!py::isinstance<TensorStructInfo>(each))
+        throw UsageError(
+            fmt::format("shard_map: out_sinfos: expected a TensorStructInfo for each result, got {}", type_name(each)));
+      sinfos.push_back(each.cast<TensorStructInfo>());
+    }
+  const auto timeout = to_timeout(seconds.is_none() ? std::nullopt : std::optional(py::float_(seconds).cast<double>()));
+  const auto tensors = without_gil([&] { return self.map(values, sinfos, timeout, where); });
   if (self.returns_one) return py::cast(PyDTensor{tensors.front(), self.about});
   py::list result;
   for (const DTensor& tensor : tensors) result.append(PyDTensor{tensor, self.about});
@@ -153,6 +165,8 @@ void bind_shard_map(py::module_& module) {
           "comm",
           [](const ShardContext& self, const py::object& dim) {
             const bool is_name = py::isinstance<py::str>(dim);
+            if (!is_name && !py::isinstance<py::int_>(dim))
+              throw UsageError(fmt::format("comm: expected a mesh dimension's number or name, got {}", type_name(dim)));
             const std::string name = is_name ? to_utf8(dim) : std::string();
             const int number = is_name ? 0 : dim.cast<int>();
             return without_gil([&] { return is_name ? self.comm(name) : self.comm(number); });
@@ -230,6 +244,11 @@ void bind_dtensor(py::module_& module) {
              if (shape.empty()) throw py::type_error("len() of a DTensor without axes");
              return shape.front();
            })
+      .def("__array__",
+           [](const PyDTensor&, const py::args&, const py::kwargs&) -> py::object {
+             throw py::type_error("a DTensor is no array: x.full() is all of it, x.redistribute() puts it elsewhere");
+           })
+      .def("__bool__", [](const PyDTensor&) -> bool { throw py::type_error("a DTensor is neither true nor false"); })
       .def("__repr__", [](const PyDTensor& self) { return fmt::format("DTensor({})", to_string(self.tensor.info())); });
   module.def("distribute", &distribute_array, "session"_a, "array"_a, "mesh"_a, "placement"_a,
              "Parts of an array, which may be changed on return. placement: a Placement, or its text.");

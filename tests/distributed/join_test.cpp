@@ -96,6 +96,7 @@ TEST(Element, numbers) {
   EXPECT_EQ(element<uint64_t>(7), 7U);
   EXPECT_EQ(element<float>(0.1), 0.1F);
   EXPECT_EQ(element<double>(true), 1);
+  EXPECT_EQ(element<int32_t>(-7.0), -7);
   EXPECT_EQ(element<bool>(1), true);
   for (const auto& [number, dtype] : {std::pair<Value, DType>{128, kInt8},
                                       {-129, kInt8},
@@ -105,7 +106,13 @@ TEST(Element, numbers) {
                                       {2, kBool},
                                       {"1", kFloat32},
                                       {nullptr, kFloat32},
-                                      {1, parse_dtype("float8_e4m3fn")}})
+                                      {1, parse_dtype("float8_e4m3fn")},
+                                      {1e300, kFloat32},
+                                      {1e6, kFloat16},
+                                      {-1e39, kBFloat16},
+                                      {1e39, kComplex64},
+                                      {0x1p63, kInt64},
+                                      {1, DType{dl::kInt, 24, 1}}})
     EXPECT_THROW(to_element(number, dtype), UsageError) << to_string(number);
   EXPECT_EQ(to_element(0, parse_dtype("float8_e4m3fn")), Bytes(1));
 }
@@ -120,7 +127,8 @@ TEST(Element, sixteen_bits_are_rounded_once) {
   EXPECT_EQ(half(1 + 0x1p-11), 0x3c00);
   EXPECT_EQ(half(1 + 0x1p-11 + 0x1p-40), 0x3c01);
   EXPECT_EQ(half(-1 - 0x1p-11 - 0x1p-40), 0xbc01);
-  EXPECT_EQ(half(1e300), 0x7c00);
+  EXPECT_EQ(half(65519.999), 0x7bff);
+  EXPECT_EQ(half(std::numeric_limits<double>::infinity()), 0x7c00);
   EXPECT_EQ(half(std::numeric_limits<double>::quiet_NaN()) & 0x7c00, 0x7c00);
 }
 
@@ -158,7 +166,8 @@ TEST(Element, random_floats_lie_below_one) {
     }
     EXPECT_NEAR(sum / 4000, 0.5, 0.03) << name;
   }
-  EXPECT_THROW(check_random(parse_dtype("float8_e5m2")), UsageError);
+  for (const DType none : {parse_dtype("float8_e5m2"), DType{dl::kInt, 24, 1}, DType{dl::kInt, 128, 1}, DType{dl::kFloat, 32, 2}})
+    EXPECT_THROW(check_random(none), UsageError);
 }
 
 }  // namespace

@@ -237,6 +237,12 @@ def fail_on(part, worker):
     return part
 
 
+@tutti.register_global_func("test.slow", override=True)
+def slow(part):
+    time.sleep(0.2)
+    return part
+
+
 @tutti.register_global_func("test.extent", override=True)
 def extent(part):
     return part.shape[0]

@@ -98,11 +98,26 @@ def test_chains_of_any_placements(session):
             check(tensor, array, told)
 
 
+def test_chains_of_large_tensors(session):
+    """Parts of 64 KiB and more: workers read them where they lie."""
+    for seed in range(CASES // 8):
+        draw = random.Random(seed)
+        shape = (draw.randint(100, 400), draw.randint(100, 400), draw.randint(4, 8))[: draw.randint(2, 3)]
+        dtype = draw.choice(["float32", "int64", "float16"])
+        array = np.random.default_rng(seed).integers(-5, 6, shape).astype(dtype)
+        mesh = some_mesh(draw)
+        tensor = session.distribute(array, mesh, some_placement(draw, mesh, shape, "bool"))  # min and max: any order of elements gives the same
+        for _ in range(3):
+            mesh = tensor.mesh if draw.random() < 0.5 else some_mesh(draw)
+            tensor = tensor.redistribute(some_placement(draw, mesh, shape, "bool"), mesh)
+            check(tensor, array, f"seed {seed}: {tensor!r}")
+
+
 @pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float16"])
 def test_partial_values_are_reduced(session, op, dtype):
     """Each worker has values of its own. The large one is reduced by parts, from 3 workers on."""
-    for shape in [(), (3,), (70, 90)]:
+    for shape in [(), (3,), (70, 90), (401, 67 * WORKERS)]:
         arrays = [np.random.default_rng(worker).integers(1, 3, shape).astype(dtype) for worker in range(WORKERS)]
         parts = session.empty((1,), "int8")
         for worker in range(WORKERS):
@@ -191,11 +206,17 @@ def test_slices(session):
 def test_what_can_t_be_sliced(session):
     tensor = session.distribute(np.arange(12).reshape(3, 4), DeviceMesh((WORKERS,)), "S[0]")
     for key, error, why in [(0, tutti.UsageError, "mesh dimension 0 cuts axis 0"), ((..., 4), IndexError, "index 4 of axis 1"), ((..., "x"), tutti.UsageError, "got str"),
+                            ((..., True), tutti.UsageError, "got bool"), ((..., np.True_), tutti.UsageError, "got numpy.bool"),
+                            ((..., np.array([2, 0])), tutti.UsageError, "got numpy.ndarray"), ((..., np.array([], int)), tutti.UsageError, "got numpy.ndarray"),
                             ((..., slice(None, None, -1)), tutti.UsageError, "backwards"), ((0, 0, 0), tutti.UsageError, "2 axes"),
                             ((..., ...), tutti.UsageError, "2 axes")]:
         with pytest.raises(error, match=why):
             tensor[key]
     same(tensor[..., 1:3].full().numpy(), np.arange(12).reshape(3, 4)[:, 1:3], "after errors")
+    same(tensor[..., np.int64(-1)].full().numpy(), np.arange(12).reshape(3, 4)[:, -1], "numpy's integer")
+    for wrong in [np.asarray, bool, lambda x: x + np.ones(4), lambda x: session.distribute(x, x.mesh, "R")]:
+        with pytest.raises(TypeError):
+            wrong(tensor)
     assert len(tensor) == 3
 
 
@@ -276,6 +297,16 @@ def test_a_function_on_shards_that_fails(session):
         fails(3, 3)
     with pytest.raises(tutti.UsageError, match="expected a Placement or its text"):
         session.shard_map("test.fail_on", DeviceMesh(WORKERS), [3], "R")
+    with pytest.raises(tutti.UsageError, match="in_placements: expected a list of placements, or one, got NoneType"):
+        session.shard_map("test.fail_on", DeviceMesh(WORKERS), None, "R")
+    with pytest.raises(tutti.UsageError, match="out_sinfos: expected a TensorStructInfo for each result, got int"):
+        fails(x, -1, out_sinfos=3)
+    slow = session.shard_map("test.slow", DeviceMesh(WORKERS), ["S[0]"], "S[0]")
+    with pytest.raises(tutti.TimeoutError):
+        slow(x, timeout=0)
+    check(slow(x, timeout=60), np.arange(10), "later")
+    with pytest.raises(tutti.RemoteError, match="test.no_such"):
+        session.shard_map("test.no_such", DeviceMesh(WORKERS), ["S[0]"], "S[0]")(x)
     with pytest.raises(tutti.RemoteError, match="expected a list of 2"):
         session.shard_map("test.fail_on", DeviceMesh(WORKERS), ["S[0]", None], ["S[0]", "R"])(x, -1)
     with pytest.raises(tutti.UsageError, match="runs no function that a shard_map calls"):

@@ -23,7 +23,7 @@ def _count(numbers):
 
 
 class Holders:
-    """Who holds what of a DTensor. print() shows a table; svg() draws the two axes that are cut first, one picture for all parts."""
+    """Who holds what of a DTensor. print() shows a table; svg() draws two axes, first those that are cut."""
 
     def __init__(self, info):
         self.info = info
@@ -39,23 +39,26 @@ class Holders:
         return show(self.info).rstrip("\n")
 
     def _axes(self):
-        """The axes drawn down and across: those that are cut, then the others."""
-        ndim = self.info.tensor_sinfo.ndim
-        cut = {spec.axis for spec in self.info.placement.dim_specs if spec.axis >= 0}
-        chosen = sorted(sorted(range(ndim), key=lambda axis: axis not in cut)[:2])
+        """The axes drawn down and across: those where parts differ, then the others."""
+        spans = [set() for _ in self.info.tensor_sinfo.shape]
+        for _, _, shape, offset, _ in self.rows():
+            for axis, span in enumerate(zip(offset, shape)):
+                spans[axis].add(span)
+        order = sorted(range(len(spans)), key=lambda axis: len(spans[axis]) < 2)
+        chosen = sorted(order[:2])
         return [None] * (2 - len(chosen)) + chosen
 
     def _cells(self, axes):
-        """{(begin, extent) down and across: workers}: a cell for each part that is not empty."""
+        """{(begin, extent) down and across: [workers, ...]}: for each part that is not empty; several where parts differ in other axes only."""
         cells = {}
         for worker, _, shape, offset, size in self.rows():
             if size:
                 spans = tuple((0, 1) if axis is None else (offset[axis], shape[axis]) for axis in axes)
-                cells.setdefault(spans, []).append(worker)
-        return cells
+                cells.setdefault(spans, {}).setdefault((shape, offset), []).append(worker)
+        return {spans: list(parts.values()) for spans, parts in cells.items()}
 
     def svg(self):
-        """An SVG picture, as text: a cell for each part, with the workers that hold it; partial values say so."""
+        """An SVG picture, as text: cells of two axes, with the workers that hold them; "0 | 1": their parts differ in another axis."""
         axes = self._axes()
         shape = self.info.tensor_sinfo.shape
         extents = [1 if axis is None else max(shape[axis], 1) for axis in axes]
@@ -69,16 +72,17 @@ class Holders:
             f"<title>{title}</title>",
             f'<text x="{_MARGIN:.0f}" y="18">{title}</text>',
         ]
-        for i, ((down, across), workers) in enumerate(sorted(self._cells(axes).items())):
+        for i, ((down, across), parts) in enumerate(sorted(self._cells(axes).items())):
             y, x = _MARGIN + down[0] * height / extents[0], _MARGIN + across[0] * width / extents[1]
             h, w = down[1] * height / extents[0], across[1] * width / extents[1]
-            told = html.escape(f"workers {_count(workers)}: rows {down[0]} to {down[0] + down[1]}, columns {across[0]} to {across[0] + across[1]}")
-            lines.append(f'<g><title>{told}</title><rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" fill="{_COLORS[i % len(_COLORS)]}" '
-                         'stroke="#333"/>')
-            lines.append(f'<text x="{x + w / 2:.1f}" y="{y + h / 2 + 5:.1f}" text-anchor="middle">{mark}{_count(workers)}</text></g>')
-        for axis, extent, place in ((axes[0], extents[0], f'x="8" y="{_MARGIN + height / 2:.0f}"'), (axes[1], extents[1], f'x="{_MARGIN:.0f}" y="{_MARGIN - 8:.0f}"')):
+            workers = " | ".join(map(_count, parts))
+            told = [f"axis {axis}: [{begin}, {begin + extent})" for axis, (begin, extent) in zip(axes, (down, across)) if axis is not None]
+            lines.append(f'<g><title>{", ".join([f"worker {workers}", *told])}</title>')
+            lines.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" fill="{_COLORS[i % len(_COLORS)]}" stroke="#333"/>')
+            lines.append(f'<text x="{x + w / 2:.1f}" y="{y + h / 2 + 5:.1f}" text-anchor="middle">{mark}{workers}</text></g>')
+        for axis, extent, place in ((axes[0], extents[0], f'x="4" y="{_MARGIN + height / 2:.0f}" font-size="11"'), (axes[1], extents[1], f'x="{_MARGIN:.0f}" y="{_MARGIN - 8:.0f}"')):
             if axis is not None:
-                lines.append(f"<text {place}>{axis}: {shape[axis]}</text>")
+                lines.append(f"<text {place}>axis {axis}: {shape[axis]}</text>")
         lines.append("</svg>")
         return "\n".join(lines)
 

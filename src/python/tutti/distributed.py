@@ -12,7 +12,7 @@ import enum as _enum
 from . import _remote
 from ._core import DRef as _DRef
 from ._core.distributed import *  # noqa: F401,F403
-from ._core.distributed import DeviceMesh, DTensor, DTensorStructInfo, ShardMap, distribute as _distribute
+from ._core.distributed import DeviceMesh, DTensor, DTensorStructInfo, ShardMap, distribute as _distribute, shard_context as _shard_context
 from ._pictures import Holders as _Holders
 
 
@@ -28,6 +28,11 @@ class PlacementSpecKind(_enum.IntEnum):
 def device_mesh(shape, device_ids=None, names=None):
     """A DeviceMesh, as TVM's function of this name makes it."""
     return DeviceMesh(shape, device_ids, names)
+
+
+def shard_context():
+    """The ShardContext of the function that this thread runs for a ShardMap: mesh, coordinate, parts of arguments, communicators."""
+    return _shard_context()  # a function of Python's: it can be shipped
 
 
 def _session_distribute(self, array, mesh, placement):
@@ -63,4 +68,7 @@ def _show(self):
 
 
 DTensor.show = DTensorStructInfo.show = _show
+DTensor.__array_ufunc__ = None
 DTensorType = DTensorStructInfo  # its name in newer TVM
+
+__all__ = [name for name in dir() if not name.startswith("_")]

@@ -51,7 +51,7 @@ class TensorStructInfo:
     nbytes: int
 
 class DTensorStructInfo:
-    def __init__(self, tensor_sinfo: TensorStructInfo, device_mesh: DeviceMesh, placement: Placement) -> None: ...
+    def __init__(self, tensor_sinfo: TensorStructInfo, device_mesh: DeviceMesh, placement: Union[str, Placement]) -> None: ...
     tensor_sinfo: TensorStructInfo
     device_mesh: DeviceMesh
     placement: Placement

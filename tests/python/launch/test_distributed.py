@@ -5,10 +5,11 @@ import pathlib
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 import tutti
-from tutti.distributed import DeviceMesh, DTensorStructInfo, DTensorType, Placement, PlacementSpec, PlacementSpecKind, TensorStructInfo, device_mesh
+from tutti.distributed import DeviceMesh, DTensorStructInfo, DTensorType, Placement, PlacementSpec, PlacementSpecKind, TensorStructInfo, device_mesh, shard_context
 
 VALUES = [
     DeviceMesh((2, 2), range(4)),
@@ -94,3 +95,20 @@ def test_the_guide_s_code(capsys):
 
 def test_the_module_s_example():
     assert doctest.testmod(tutti.distributed) == (0, 3)
+
+
+def test_pictures_of_three_axes():
+    """Two are drawn: those where parts differ. Parts that differ in the third stand side by side in a cell."""
+    cut = DTensorStructInfo(TensorStructInfo((2, 2, 2)), DeviceMesh((2, 2, 2)), "S[0], S[1], S[2]").show().svg()
+    assert cut.count("<rect") == 4 and ">0 | 1</text>" in cut and "worker 6 | 7, axis 0: [1, 2), axis 1: [1, 2)" in cut
+    last = DTensorStructInfo(TensorStructInfo((1, 1, 4)), DeviceMesh((1, 1, 4)), "S[0], S[1], S[2]").show().svg()
+    assert last.count("<rect") == 4 and "|" not in last and "axis 2: 4" in last
+    held = DTensorStructInfo(TensorStructInfo((4, 4)), DeviceMesh((2, 4)), "S[0], R").show()
+    assert ">0-3</text>" in held.svg() and ">4-7</text>" in held.svg()
+
+
+def test_a_function_that_names_shard_context_can_be_shipped():
+    pytest.importorskip("cloudpickle")
+    with tutti.ThreadedSession(2) as session:
+        place = session.shard_map(lambda: np.full(1, shard_context().coordinate[0]), DeviceMesh(2), [], "S[0]")
+        np.testing.assert_array_equal(place().full().numpy(), [0, 1])
