@@ -24,6 +24,7 @@ int become_ranks(char** argv) {
 int price(int, char** argv) { return become_ranks(argv); }
 int control(int, char** argv, const Options&) { return become_ranks(argv); }
 int copy(int, char** argv, const Options&) { return become_ranks(argv); }
+int redistribute(int, char** argv, const Options&, const std::string&) { return become_ranks(argv); }
 int collective(int, char** argv, const std::string&, const CollectiveOptions&) { return become_ranks(argv); }
 
 }  // namespace tutti::bench

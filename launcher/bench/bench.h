@@ -12,6 +12,8 @@ int price(int argc, char** argv);
 int control(int argc, char** argv, const Options& options);
 /// Host arrays to worker 0 and back, to all.
 int copy(int argc, char** argv, const Options& options);
+/// A sharded tensor of so many bytes ("256M") goes to other places; 1 when data was wrong.
+int redistribute(int argc, char** argv, const Options& options, const std::string& size);
 /// One collective by its name, over sizes; 1 when data was wrong.
 int collective(int argc, char** argv, const std::string& operation, const CollectiveOptions& options);
 

@@ -21,6 +21,11 @@ void tutti::launcher::add_bench(CLI::App& app, int argc, char** argv, int& code)
       ->callback([argc, argv, &code] { code = bench::control(argc, argv, options); });
   measured(bench->add_subcommand("copy", "host arrays to worker 0 and back, and to all, beside memcpy"))
       ->callback([argc, argv, &code] { code = bench::copy(argc, argv, options); });
+  static std::string tensor_size = "256M";
+  auto* redistribute =
+      measured(bench->add_subcommand("redistribute", "sharded tensors that go to other places, beside MPI by hand"));
+  redistribute->add_option("-s,--size", tensor_size, "of the tensor");
+  redistribute->callback([argc, argv, &code] { code = bench::redistribute(argc, argv, options, tensor_size); });
   static bench::CollectiveOptions moved;
   for (const char* operation :
        {"allreduce", "reduce_scatter", "allgather", "broadcast", "scatter", "gather", "all_to_all", "sendrecv"}) {

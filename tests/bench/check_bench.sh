@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_bench.sh TUTTI MPIRUN: every collective of tutti bench runs on 2 ranks, checks its data, writes JSON that it reads as a
+# check_bench.sh TUTTI MPIRUN: every collective of tutti bench, and redistribute, runs on 2 ranks, checks its data, writes JSON that it reads as a
 # baseline; wrong options are errors.
 set -euo pipefail
 tutti=$1 mpirun=$2
@@ -28,4 +28,6 @@ timeout 60 "$mpirun" -n 2 "$tutti" bench copy --repeats 1 --format json >"$out"
 for row in "scatter to all" "debug_get_from_remote of the last worker" "debug_copy_from to the last worker"; do
   grep "$row" "$out" >/dev/null
 done
+for n in 1 2 3; do timeout 60 "$mpirun" -n $n "$tutti" bench redistribute --repeats 1 -s 4M --format json >"$out"; done  # checks its data
+for row in "S\[0\] to S\[1\]" "P to R"; do grep "$row" "$out" >/dev/null; done
 echo "bench: fine"
