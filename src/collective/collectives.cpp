@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <exception>
 #include <tuple>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "collective/node/eager_moves.h"
 #include "collective/node/peer_memory.h"
 #include "collective/reduce.h"
+#include "core/arena.h"
 #include "core/env.h"
 #include "device/streams.h"
 
@@ -165,12 +167,28 @@ void Collectives::run(const Members& comm, Request request) {
 
 bool Collectives::exchange(const Members& comm, const Tensor& src, const ReadSources& read) {
   if (host_comm(comm).ccl->name != std::string_view("local")) return false;
+  Tensor reachable;  // one copy here is less than what all members pack otherwise
+  if (const Buffer given = buffer(src);
+      plane_.node && given.data && !src.poisoned() && operand_of(given, *plane_.node).where == Operand::Where::kForeign) {
+    const int64_t least = static_cast<int64_t>(Arena::kLeast) / given.dtype.size_bytes();
+    const Tensor memory = Tensor::empty({std::max(given.count, least)}, given.dtype);
+    if (operand_of(buffer(memory), *plane_.node).in_reach()) {
+      reachable = memory.slice(0, given.count);
+      reachable.copy_from(src);
+    }
+  }
   bool has_read = false;
+  std::exception_ptr failure;  // of this member alone: the others have what they read
   const ReadSources told = [&](const SourceOf& source) {
-    read(source);
     has_read = true;
+    try {
+      read(source);
+    } catch (...) {
+      failure = std::current_exception();
+    }
   };
-  run(comm, {.op = CollectiveOp::kExchange, .src = &src, .read = &told});
+  run(comm, {.op = CollectiveOp::kExchange, .src = reachable ? &reachable : &src, .read = &told});
+  if (failure) std::rethrow_exception(failure);
   return has_read;
 }
 

@@ -52,6 +52,12 @@ int64_t offset_of(const Block& block, const Block& held) {
 
 }  // namespace
 
+Span span_of(const Block& block, const Block& held) {
+  Block last = block;
+  for (size_t axis = 0; axis < block.shape.size(); ++axis) last.offset[axis] += block.shape[axis] - 1;
+  return {offset_of(block, held), offset_of(last, held) + 1};
+}
+
 std::byte* piece_of(const HeldBlock& whole, const Block& block, size_t item_bytes) {
   int64_t inside = 1;    // elements of the block in one step of the axis
   bool is_whole = true;  // the block has all of the axes further in

@@ -12,6 +12,12 @@ struct HeldBlock {
   Block held;
 };
 
+/// Where the block begins and ends in the memory, in elements from the memory's begin.
+struct Span {
+  int64_t begin, end;
+};
+Span span_of(const Block& block, const Block& held);
+
 /// The block's memory, if it is one piece there; else null.
 std::byte* piece_of(const HeldBlock& whole, const Block& block, size_t item_bytes);
 

@@ -39,9 +39,7 @@ DTensor DTensor::redistribute(const Placement& placement, const std::optional<De
 }
 
 Tensor DTensor::full(Timeout timeout, Where where) const {
-  const DRef whole = gather_to_worker0(where);
-  Access::controller(whole, "full").sync(detail::kAllWorkers, timeout, where);  // so that all errors come at once
-  return whole.debug_get_from_remote(0, timeout, where).as<Tensor>();
+  return gather_to_worker0(where).debug_get_from_remote(0, timeout, where).as<Tensor>();
 }
 
 DRef DTensor::gather_to_worker0(Where where) const { return redistribute(whole(), worker0(), where).parts(); }

@@ -80,8 +80,10 @@ class Exchange {
       if (!is_receiver) return;
       put_together(result, [&](const Move& move) {
         HeldBlock part{nullptr, share_.from.local(move.from)};
-        const int64_t bytes = element_count(part.held) * static_cast<int64_t>(item_);
-        part.data = reinterpret_cast<std::byte*>(const_cast<char*>(source_of(static_cast<int>(rank_of(move.from)), 0, bytes)));
+        const Span span = span_of(move.block, part.held);  // what is not read is not mapped
+        const int64_t begin = span.begin * static_cast<int64_t>(item_), bytes = span.end * static_cast<int64_t>(item_) - begin;
+        const char* block = source_of(static_cast<int>(rank_of(move.from)), begin, bytes);
+        part.data = reinterpret_cast<std::byte*>(const_cast<char*>(block)) - begin;
         return part;
       });
     });

@@ -271,6 +271,19 @@ def test_a_function_on_shards(session):
     assert session.get_global_func("test.extent")(x).debug_get_from_remote(0) == 7  # a DTensor as an argument: each worker's part
 
 
+def test_large_results_in_numpy_s_memory(session):
+    """Other processes can't reach it. Some workers have little, or nothing."""
+    array = np.random.default_rng(3).integers(-9, 9, (60 * WORKERS, 1200)).astype("float64")
+    mesh = DeviceMesh(WORKERS)
+    copy = session.shard_map("test.matmul", mesh, ["S[0]", "R"], "S[0]")
+    y = copy(session.distribute(array, mesh, "S[0]"), session.distribute(np.eye(1200), mesh, "R"))
+    for placement in ["S[1]", "R", PlacementSpec.ragged(0, [1] * (WORKERS - 1) + [60 * WORKERS - WORKERS + 1]), "S[0]"]:
+        placement = Placement([placement]) if isinstance(placement, PlacementSpec) else placement
+        z = y.redistribute(placement)
+        check(z, array, f"{placement}")
+        check(z.redistribute("S[1]"), array, f"{placement} to S[1]")
+
+
 def test_a_shipped_function_on_shards(session):
     pytest.importorskip("cloudpickle")
     array = np.arange(-10, 10).reshape(10, 2)
