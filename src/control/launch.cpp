@@ -194,7 +194,7 @@ std::optional<int> interop::start_job(int* argc, char*** argv, const RunOptions&
   if (!job.owner.empty()) throw UsageError(fmt::format("tutti::run: this process serves {} already", job.owner));
   try {
     if (auto code = serve_if_worker_process()) return code;
-    watch_signals();
+    watch_signals(MpiJob::launched());
     if (MpiJob::launched() || mpi_usable()) {
       const bool owns_mpi = MpiJob::initialise(argc, argv);
       job.start("tutti::run", MPI_COMM_WORLD, owns_mpi, options.bind);

@@ -42,12 +42,13 @@ void install(int signal, void (*handler)(int)) {
 
 }  // namespace
 
-void watch_signals() {
+void watch_signals(bool is_rank) {
   const std::string& name = settings().preempt_signal;
   if (name != "USR1" && name != "TERM") throw SetUpError(fmt::format("TUTTI_PREEMPT_SIGNAL='{}': expected USR1 or TERM", name));
   install(name == "TERM" ? SIGTERM : SIGUSR1, on_preemption);
   install(SIGUSR1, nothing);  // unless it is the one
   install(SIGUSR2, on_signal);
+  if (is_rank) install(SIGPIPE, nothing);
 }
 
 void leave_interrupts_to_controller() {

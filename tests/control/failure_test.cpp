@@ -1,7 +1,11 @@
 // The failure protocol of docs/design.md on every kind of session: skip until acknowledged, poison, fold, go on.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <set>
 #include <thread>
@@ -24,6 +28,15 @@ const bool registered = [] {
     for (int64_t w : workers)
       if (w == worker::id()) throw std::runtime_error(text);
     return worker::id();
+  });
+  register_global_func("fail.break_pipe", [] {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    close(ends[0]);
+    if (write(ends[1], "x", 1) != -1 || errno != EPIPE) throw std::runtime_error("expected EPIPE");
+    close(ends[1]);
+    const int ended = std::system("kill -s PIPE $$");  // NOLINT: by a shell
+    return WIFSIGNALED(ended) ? WTERMSIG(ended) : -1;
   });
   register_global_func("fail.int_on", [](int on) {
     if (on == worker::id()) throw 42;  // NOLINT: not a std::exception, on purpose
@@ -358,6 +371,15 @@ TEST(Failure, a_host_array_changed_before_its_copy_is_found_in_check_mode) {
   s.copy_to_worker_0(host, remote);
   EXPECT_EQ(remote.debug_get_from_remote(0), Value(host));
   expect_usable(s);
+}
+
+/// As when MPI writes to the connection of a rank that has died. What a worker starts dies of it as ever.
+TEST(Failure, a_broken_pipe_kills_no_worker) {
+  if (kind() != "mpi") return;  // signals of the others are the program's own
+  Session s = make_session();
+  const DRef killed = s.get_global_func("fail.break_pipe")();
+  for (int worker = 0; worker < workers(); ++worker) EXPECT_EQ(killed.debug_get_from_remote(worker), Value(SIGPIPE)) << worker;
+  s.sync_all();
 }
 
 }  // namespace

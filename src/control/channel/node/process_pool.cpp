@@ -261,7 +261,7 @@ std::optional<int> serve_if_worker_process() {
         kEnvironment, socket));
   ::unsetenv(kEnvironment);
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
-  watch_signals();
+  watch_signals(false);
   leave_interrupts_to_controller();
   watch_controller(socket, controller.pid);
   try {
