@@ -21,6 +21,18 @@ def test_digits(tmp_path):
     assert len(weights[0]) > 1000 and max(abs(w - weights[0]).max() for w in weights) < 1e-4
 
 
+def test_digits_on_a_mesh(tmp_path):
+    """As one worker, whatever the mesh: images over its rows, hidden units over its columns; 48 units over 5 workers are uneven."""
+    import numpy as np
+
+    weights = []
+    for n, tensor, mesh in [(1, 1, "1 x 1"), (2, 1, "2 x 1"), (4, 2, "2 x 2"), (5, 5, "1 x 5")]:
+        out = mpi(n, "-m", "tutti", os.path.join(EXAMPLES, "digits_2d.py"), "--tensor", str(tensor), "--weights", str(tmp_path / "w.npz")).stdout
+        assert float(re.search(mesh + r" workers: accuracy ([\d.]+)", out)[1]) >= 0.95
+        weights.append(dict(np.load(tmp_path / "w.npz")))
+    assert len(weights[0]) == 4 and max(abs(w[name] - weights[0][name]).max() for w in weights for name in w) < 1e-3
+
+
 @pytest.mark.parametrize("n, heads", [(1, 6), (2, 1), (3, 6), (4, 6), (8, 6)])
 def test_transformer(n, heads):
     out = mpi(n, "-m", "tutti", os.path.join(EXAMPLES, "tensor_parallel_transformer.py"), str(heads), "7").stdout
