@@ -26,6 +26,14 @@ class Entered {
   const ShardContext* before_;
 };
 
+using Infos = std::vector<std::optional<DTensorStructInfo>>;
+
+Infos to_infos(const List& values) {
+  Infos infos;
+  for (const Value& each : values) infos.push_back(each.is_none() ? std::nullopt : std::optional(to_info(each)));
+  return infos;
+}
+
 Value as_tensor(const Value& value) {
   if (const auto* number = std::get_if<double>(&value.data())) return Tensor::full(Shape(), *number);
   if (const auto* number = std::get_if<int64_t>(&value.data())) return Tensor::full(Shape(), *number);
@@ -34,8 +42,8 @@ Value as_tensor(const Value& value) {
 }
 
 /// What a function returns: a list of one for each entry of `told`; for one also that alone. For none: anything. Numbers become
-/// tensors without axes. `told`: DTensorStructInfos that the results must fit, or None.
-Value checked_result(const Value& result, const List& told, const std::string& function) {
+/// tensors without axes. `told`: what the results must fit, where it is known.
+Value checked_result(const Value& result, const Infos& told, const std::string& function) {
   if (told.empty()) return result;
   const auto* list = std::get_if<List>(&result.data());
   if (told.size() > 1 ? !list || list->size() != told.size() : list && list->size() != 1)
@@ -48,25 +56,26 @@ Value checked_result(const Value& result, const List& told, const std::string& f
     if (results.back().kind() != Value::Kind::kTensor)
       throw UsageError(fmt::format("{}: it has returned {} on worker {}, expected a tensor", function, to_string(results.back()),
                                    worker::id()));
-    if (!told[i].is_none()) checked_part(results.back(), to_info(told[i]));
+    if (told[i]) checked_part(results.back(), *told[i]);
   }
   return results.size() == 1 ? results.front() : Value(std::move(results));
 }
 
-/// runtime.disco.shard_function: `function` with what it may ask about its place. `args`: DTensorStructInfos, or None.
+/// runtime.disco.shard_function: `function` with what it may ask about its place. `args`, `results`: DTensorStructInfos, or
+/// None.
 Function shard_function(const Function& function, const List& mesh_values, const List& args, const List& results) {
   ShardContext context{to_mesh(mesh_values), {}, {}};
   const auto coordinate = context.mesh.coordinate(worker::id());
   if (!coordinate) return Function(function.name(), [](Args) { return Value(); }, {});
   context.coordinate = *coordinate;
-  for (const Value& arg : args) context.args.push_back(arg.is_none() ? std::nullopt : std::optional(to_info(arg)));
-  const auto call = [function, context, results](Args values) {
+  context.args = to_infos(args);
+  const auto call = [function, context, told = to_infos(results)](Args values) {
     if (values.size() != context.args.size())
       throw UsageError(fmt::format("{}: {} arguments, expected {}", function.name(), values.size(), context.args.size()));
     for (size_t i = 0; i < values.size(); ++i)
       if (context.args[i]) checked_part(values[i], *context.args[i]);
     const Entered entered(context);
-    return checked_result(function(values), results, function.name());
+    return checked_result(function(values), told, function.name());
   };
   return Function(function.name(), call, {});
 }
