@@ -56,7 +56,7 @@ std::string describe(const CollectiveId& id, const Signature& s) {
     case CommKind::kNamed: text += fmt::format(" of a part led by worker {}", first_of(id.comm)); break;
     case CommKind::kWorld: break;
   }
-  if (s.op == CollectiveOp::kBarrier || s.op == CollectiveOp::kSplit) return text;
+  if (!has_operands(s.op)) return text;
   const bool reduces = s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter;
   return text + fmt::format(" ({}{} x {})", reduces ? to_string(s.reduce) + " " : "", to_string(s.dtype), s.count);
 }

@@ -14,8 +14,7 @@ const char* to_string(CollectiveOp op) {
 std::string describe(const Signature& s) {
   std::string text = to_string(s.op);
   if (s.op == CollectiveOp::kAllreduce || s.op == CollectiveOp::kReduceScatter) text += " " + to_string(s.reduce);
-  if (s.op != CollectiveOp::kBarrier && s.op != CollectiveOp::kSplit && s.op != CollectiveOp::kExchange)
-    text += fmt::format(" of {} {}", s.count, to_string(s.dtype));
+  if (has_operands(s.op)) text += fmt::format(" of {} {}", s.count, to_string(s.dtype));
   if (s.op == CollectiveOp::kBroadcast || has_parts(s.op)) text += fmt::format(" root {}", s.root);
   return text;
 }

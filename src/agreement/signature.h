@@ -24,6 +24,10 @@ enum class CollectiveOp : uint8_t {
 const char* to_string(CollectiveOp op);
 /// Parts of a root, who may list them.
 inline bool has_parts(CollectiveOp op) { return op == CollectiveOp::kScatter || op == CollectiveOp::kGather; }
+/// Operands that the members' signatures tell.
+inline bool has_operands(CollectiveOp op) {
+  return op != CollectiveOp::kBarrier && op != CollectiveOp::kSplit && op != CollectiveOp::kExchange;
+}
 
 /// What must be equal on all members.
 struct Signature {
