@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tutti/action.h"
+#include "tutti/checkpoint.h"
 #include "tutti/device.h"
 #include "tutti/distributed.h"
 #include "tutti/dlpack.h"

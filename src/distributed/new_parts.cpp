@@ -75,10 +75,7 @@ Value part_view(const Value& value, const List& values, int64_t axis_number, int
 DTensor new_tensor(Session& session, const DTensorStructInfo& info, const Value& what, Where where) {
   detail::Controller& controller = Access::controller(session);
   check_workers(info.device_mesh(), controller);
-  std::vector<PlacementSpec> specs = info.placement().dim_specs();
-  for (PlacementSpec& spec : specs)
-    if (spec.kind() == PlacementSpecKind::kPartial && !what.is_none()) spec = PlacementSpec::replica();
-  const DTensorStructInfo made(info.tensor_sinfo(), info.device_mesh(), Placement(std::move(specs)));
+  const DTensorStructInfo made = what.is_none() ? info : without_partial(info);
   check_transition(made, info);
   DTensor tensor(controller.call_builtin("new_part", List{to_values(made), what}, where), made);
   return made == info ? tensor : tensor.redistribute(info.placement(), {}, where);

@@ -182,6 +182,13 @@ void check_transition(const DTensorStructInfo& from, const DTensorStructInfo& to
   }
 }
 
+DTensorStructInfo without_partial(const DTensorStructInfo& info) {
+  std::vector<PlacementSpec> specs = info.placement().dim_specs();
+  for (PlacementSpec& spec : specs)
+    if (spec.kind() == PlacementSpecKind::kPartial) spec = PlacementSpec::replica();
+  return {info.tensor_sinfo(), info.device_mesh(), Placement(std::move(specs))};
+}
+
 Transition transition(const DTensorStructInfo& from, const DTensorStructInfo& to) {
   Transition result{from, to, {}, 1, {}};
   const std::vector<bool> kept = kept_dims(from, to);

@@ -36,6 +36,9 @@ struct Transition {
 /// @throws UsageError  they are not of one tensor, or `to` has partial values that can't be made of what `from` has
 void check_transition(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
+/// The same with whole values, which can be made partial then: nothing moves.
+DTensorStructInfo without_partial(const DTensorStructInfo& info);
+
 /// What one exchange would do. From partial values a worker gets all that its block is reduced from.
 Transition transition(const DTensorStructInfo& from, const DTensorStructInfo& to);
 

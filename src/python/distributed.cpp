@@ -161,6 +161,7 @@ void bind_distributed(py::module_& parent) {
       }));
   module.def("show", &show, "info"_a, "Who holds what: a table, a line for each worker of the mesh.");
   bind_dtensor(module);
+  bind_checkpoint(module);
 }
 
 }  // namespace tutti::python

@@ -11,5 +11,6 @@ namespace py = pybind11;
 
 distributed::Placement to_placement(py::handle object);  ///< a Placement, or its text
 void bind_dtensor(py::module_& module);
+void bind_checkpoint(py::module_& module);
 
 }  // namespace tutti::python

@@ -23,9 +23,10 @@ BELOW = {
     "control": ("control/controller",),
     "module": ("control",),
     "distributed": ("control",),
+    "checkpoint": ("distributed",),
     "trace": ("core",),
-    "python": ("control", "distributed"),
-    "launcher": ("module", "trace", "distributed"),
+    "python": ("control", "checkpoint"),
+    "launcher": ("module", "trace", "checkpoint"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 MOST_LINES, MOST_SOURCES = 350, 20

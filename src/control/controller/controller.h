@@ -41,8 +41,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
     may_have_gpus_ = ccl != "mpi" && ccl != "local";
   }
   bool timed_out() const { return timed_out_.load(); }
-  bool is_lost();       ///< no while a call is under way in another thread
-  Progress progress();  ///< any thread
+  bool is_lost();                                        ///< no while a call is under way in another thread
+  bool has_ended() const { return over_ || has_lost_; }  ///< shut down, or lost; any thread
+  Progress progress();                                   ///< any thread
 
   DRef get_global_func(std::string_view name, Where where);
   DRef call(const DRef& func, Args args, Where where);
@@ -132,6 +133,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::atomic<bool> over_{false};
   uint64_t last_seq_ = 0;  // of the command that shuts down, once it is on its way
   std::string lost_;       // why, after a TransportError
+  std::atomic<bool> has_lost_{false};
 
   std::atomic<uint64_t> seq_{0};
   std::string made_at_;

@@ -138,6 +138,7 @@ void Controller::lose(const TransportError& error) {
     log(LogLevel::kDebug, "{}", damaged.what());
   }
   lost_ = error.what() + failures_.not_raised();
+  has_lost_ = true;
   dump_traces("lost");
   throw TransportError(lost_);
 }

@@ -180,6 +180,7 @@ void register_all() {
   add_our_own();
   register_module_functions();
   register_distributed_functions();
+  register_checkpoint_functions();
   add("empty", empty);
   add("worker_id", [] { return Shape{worker::id()}; });  // a shape, as in Disco
   add("worker_rank", [] { return worker::id(); });

@@ -64,6 +64,9 @@ from . import _remote, _show, disco, distributed, worker
 Session.define = _remote.define
 Session.distribute = distributed._session_distribute
 Session.shard_map = distributed._session_shard_map
+Session.save = distributed._session_save
+Session.save_async = distributed._session_save_async
+Session.load = distributed._session_load
 Session.show = _show.show
 Session.places = _show.places
 

@@ -1,0 +1,90 @@
+#include "checkpoint/file.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "tutti/error.h"
+
+namespace tutti::detail {
+namespace {
+
+constexpr size_t kAtOnce = size_t{1} << 30;  // a call moves 2 GiB at most
+
+}  // namespace
+
+File::File(const std::string& path, int flags, const char* what)
+    : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666)), path_(path) {  // not blocking: it may be a pipe
+  if (!fd_) fail(what);
+  struct stat status {};
+  if (fstat(fd_.get(), &status) != 0) fail("look at");
+  if (!S_ISREG(status.st_mode)) throw UsageError(fmt::format("{} is no regular file", path));
+}
+
+File File::open(const std::string& path) { return {path, O_RDONLY, "open"}; }
+File File::open_to_write(const std::string& path) { return {path, O_RDWR, "open for writing"}; }
+File File::create(const std::string& path) { return {path, O_RDWR | O_CREAT | O_EXCL, "create"}; }
+
+void File::fail(const char* what) const { throw SystemError(fmt::format("can't {} {}: {}", what, path_, std::strerror(errno))); }
+
+int64_t File::size() const {
+  struct stat status {};
+  if (fstat(fd_.get(), &status) != 0) fail("look at");
+  return status.st_size;
+}
+
+void File::resize(int64_t bytes, bool reserve) {
+  if (ftruncate(fd_.get(), bytes) != 0) fail("make room for");
+  if (reserve && bytes > 0 && fallocate(fd_.get(), 0, 0, bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)
+    fail("make room for");
+}
+
+void File::read(void* to, size_t bytes, int64_t at) const {
+  for (auto* next = static_cast<char*>(to); bytes > 0;) {
+    const ssize_t got = pread(fd_.get(), next, std::min(bytes, kAtOnce), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read");
+    if (got == 0) throw SystemError(fmt::format("{} ends at byte {}; {} more were expected", path_, at, bytes));
+    next += got, at += got, bytes -= static_cast<size_t>(got);
+  }
+}
+
+void File::write(const void* from, size_t bytes, int64_t at) const {
+  for (const auto* next = static_cast<const char*>(from); bytes > 0;) {
+    const ssize_t put = pwrite(fd_.get(), next, std::min(bytes, kAtOnce), at);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("write to");
+    next += put, at += put, bytes -= static_cast<size_t>(put);
+  }
+}
+
+void File::sync() const {
+  if (fsync(fd_.get()) != 0) fail("write to the disk");
+}
+
+std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  const auto found = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  if (error) throw SystemError(fmt::format("can't find the folder of {}: {}", path, error.message()));
+  return found.string();
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0)
+    throw SystemError(fmt::format("can't rename {} to {}: {}", from, to, std::strerror(errno)));
+}
+
+void sync_folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  const Fd fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // some file systems can't, and need not
+  if (!fd || (fsync(fd.get()) != 0 && errno != EINVAL && errno != EROFS))
+    throw SystemError(fmt::format("can't write the folder of {} to the disk: {}", path, std::strerror(errno)));
+}
+
+}  // namespace tutti::detail

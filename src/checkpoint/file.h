@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/handle.h"
+
+namespace tutti::detail {
+
+/// A regular file that is read and written at places. What fails is a SystemError that names it.
+class File {
+ public:
+  File() = default;
+  static File open(const std::string& path);           ///< to read
+  static File open_to_write(const std::string& path);  ///< one that is there
+  static File create(const std::string& path);         ///< a new one, to read and write
+
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  int fd() const { return fd_.get(); }
+  const std::string& path() const { return path_; }
+  int64_t size() const;
+  void resize(int64_t bytes, bool reserve);  ///< reserve: the disk's room as well, where the file system can
+  void read(void* to, size_t bytes, int64_t at) const;
+  void write(const void* from, size_t bytes, int64_t at) const;
+  void sync() const;
+
+ private:
+  File(const std::string& path, int flags, const char* what);
+  [[noreturn]] void fail(const char* what) const;
+  Fd fd_;
+  std::string path_;
+};
+
+/// The same for all processes of a node. Links are followed: where they lead is what a save replaces.
+std::string absolute_path(const std::string& path);
+void rename_file(const std::string& from, const std::string& to);
+void sync_folder_of(const std::string& path);  ///< names in it last then
+
+}  // namespace tutti::detail

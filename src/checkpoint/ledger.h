@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/file.h"
+
+namespace tutti::detail {
+
+/// What the workers say of a save, in a file: they write while commands go on, so nothing else tells the controller. A worker
+/// closes the file when it has written, so that other nodes see it.
+class Ledger {
+ public:
+  enum class State : int64_t { kWriting, kDone, kFailed };
+  struct Record {
+    State state = State::kWriting;
+    int64_t bytes_written = 0;
+    char message[1008] = {};
+  };
+
+  /// The controller's. The file is locked as long as it is open, by which others know that the save goes on.
+  Ledger(std::string path, int workers, size_t tensors);
+  const std::string& path() const { return path_; }
+  std::vector<Record> records() const;                ///< by worker
+  std::vector<uint32_t> crcs() const;                 ///< by tensor: those of all workers, together
+  static bool is_abandoned(const std::string& path);  ///< the controller that made it has ended
+
+  // A worker's.
+  static void note(const std::string& path, int worker, size_t tensors, const Record& record);
+  static void finish(const std::string& path, int worker, int64_t bytes_written, const std::vector<uint32_t>& crcs);
+  static void fail(const std::string& path, int worker, size_t tensors, const std::string& message) noexcept;
+
+ private:
+  std::string path_;
+  int workers_;
+  size_t tensors_;
+  File lock_;
+};
+
+}  // namespace tutti::detail

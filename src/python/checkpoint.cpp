@@ -1,0 +1,151 @@
+// Saving and loading DTensors.
+#include "tutti/checkpoint.h"
+
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "python/dtensor.h"
+#include "python/errors.h"
+#include "python/gil.h"
+#include "python/object.h"
+#include "python/py_session.h"
+#include "python/where.h"
+
+namespace tutti::python {
+
+using namespace tutti::distributed;
+using namespace py::literals;
+
+namespace {
+
+/// A Saving; it may wait when it goes.
+struct PySaving {
+  explicit PySaving(Saving from) : saving(std::move(from)) {}
+  PySaving(PySaving&&) = default;
+  ~PySaving() {
+    if (saving) without_gil([this] { saving.reset(); });
+  }
+  std::optional<Saving> saving;
+};
+
+std::string to_path(const py::object& path) {
+  const py::object text = py::module_::import("os").attr("fspath")(path);
+  if (!py::isinstance<py::str>(text))
+    throw UsageError(fmt::format("expected a path as str or os.PathLike, got {}", type_name(path)));
+  return to_utf8(text);
+}
+
+std::map<std::string, DTensor> to_tensors(const py::object& object) {
+  if (!PyDict_Check(object.ptr()))
+    throw UsageError(fmt::format("save: expected a dict of DTensors by name, got {}", type_name(object)));
+  std::map<std::string, DTensor> tensors;
+  for (const auto& [name, tensor] : py::reinterpret_borrow<py::dict>(object)) {
+    if (!py::isinstance<py::str>(name) || !py::isinstance<PyDTensor>(tensor))
+      throw UsageError(
+          fmt::format("save: expected a dict of DTensors by name, got {}: {}", std::string(py::repr(name)), type_name(tensor)));
+    tensors.emplace(to_utf8(name), tensor.cast<const PyDTensor&>().tensor);
+  }
+  return tensors;
+}
+
+SaveOptions to_options(const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes) {
+  SaveOptions options;
+  if (metadata) options.metadata = *metadata;
+  if (file_bytes) options.file_bytes = *file_bytes;
+  return options;
+}
+
+/// One placement for all; or by name, of those that are wanted; or a function of name and TensorStructInfo.
+ChoosePlacement to_choice(const py::object& placements, const std::map<std::string, TensorStructInfo>& stored) {
+  std::map<std::string, Placement> chosen;
+  if (PyDict_Check(placements.ptr())) {
+    for (const auto& [key, placement] : py::reinterpret_borrow<py::dict>(placements)) {
+      const std::string name = to_utf8(key);
+      if (!stored.contains(name)) throw UsageError(fmt::format("load: no tensor is named '{}'", name));
+      chosen.emplace(name, to_placement(placement));
+    }
+  } else {
+    const bool is_one = py::isinstance<py::str>(placements) || py::isinstance<Placement>(placements);
+    if (!is_one && !PyCallable_Check(placements.ptr()))
+      throw UsageError(
+          fmt::format("load: placements: expected a placement, a dict of them by name, or a function of name and "
+                      "TensorStructInfo, got {}",
+                      type_name(placements)));
+    for (const auto& [name, info] : stored) {
+      const py::object placement = is_one ? placements : placements(name, info);
+      if (!placement.is_none()) chosen.emplace(name, to_placement(placement));
+    }
+  }
+  return [chosen = std::move(chosen)](const std::string& name, const TensorStructInfo&) {
+    const auto found = chosen.find(name);
+    return found == chosen.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+}  // namespace
+
+void bind_checkpoint(py::module_& module) {
+  py::class_<PySaving>(module, "Saving", "A save that is under way. Without a reference to it, it is waited for.")
+      .def_property_readonly("is_done", [](const PySaving& self) { return self.saving->is_done(); })
+      .def_property_readonly("total_bytes", [](const PySaving& self) { return self.saving->total_bytes(); })
+      .def_property_readonly("bytes_written", [](const PySaving& self) { return self.saving->bytes_written(); })
+      .def(
+          "wait",
+          [](PySaving& self, const std::optional<double>& timeout) {
+            const Where where = here();
+            without_gil([&] { self.saving->wait(to_timeout(timeout), where); });
+          },
+          "timeout"_a = py::none(), "Until the files are there. Raises what went wrong. Synchronising.");
+  module.def(
+      "save",
+      [](PySession& session, const py::object& path, const py::object& tensors,
+         const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
+         const std::optional<double>& timeout) {
+        const Where where = here();
+        const std::string to = to_path(path);
+        const auto values = to_tensors(tensors);
+        without_gil([&] { save(session.session(), to, values, to_options(metadata, file_bytes), to_timeout(timeout), where); });
+      },
+      "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(),
+      "Saves DTensors by name: .safetensors, .safetensors.index.json with files beside it, or .npy. Synchronising.");
+  module.def(
+      "save_async",
+      [](PySession& session, const py::object& path, const py::object& tensors,
+         const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
+         const std::optional<double>& timeout) {
+        const Where where = here();
+        const std::string to = to_path(path);
+        const auto values = to_tensors(tensors);
+        return PySaving(without_gil([&] {
+          return save_async(session.session(), to, values, to_options(metadata, file_bytes), to_timeout(timeout), where);
+        }));
+      },
+      "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(),
+      "The same, but waits only until the workers have copied their parts. They write while the session works on.");
+  module.def(
+      "load",
+      [](PySession& session, const py::object& path, const DeviceMesh& mesh, const py::object& placements, bool verify,
+         const std::optional<double>& timeout) {
+        const Where where = here();
+        const std::string from = to_path(path);
+        const auto choose = to_choice(placements, stored_tensors(from));
+        const auto loaded =
+            without_gil([&] { return load(session.session(), from, mesh, choose, verify, to_timeout(timeout), where); });
+        py::dict result;
+        for (const auto& [name, tensor] : loaded) result[py::str(name)] = PyDTensor{tensor, session.ref({}).about};
+        return result;
+      },
+      "session"_a, "path"_a, "mesh"_a, "placements"_a, "verify"_a = true, "timeout"_a = py::none(),
+      "The DTensors of a file or an index, by name. placements: one for all; a dict, of those that are wanted; or a function of "
+      "name and TensorStructInfo, which returns one, or None. Synchronising.");
+  module.def(
+      "stored_tensors", [](const py::object& path) { return stored_tensors(to_path(path)); }, "path"_a,
+      "The TensorStructInfo of each tensor of a file or an index, by name.");
+}
+
+}  // namespace tutti::python
