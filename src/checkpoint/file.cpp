@@ -63,6 +63,8 @@ void File::write(const void* from, size_t bytes, int64_t at) const {
   }
 }
 
+void File::begin_to_sync() const noexcept { sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE); }
+
 void File::sync() const {
   if (fsync(fd_.get()) != 0) fail("write to the disk");
 }

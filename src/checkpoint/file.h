@@ -23,6 +23,7 @@ class File {
   void resize(int64_t bytes, bool reserve);  ///< reserve: the disk's room as well, where the file system can
   void read(void* to, size_t bytes, int64_t at) const;
   void write(const void* from, size_t bytes, int64_t at) const;
+  void begin_to_sync() const noexcept;  ///< the disk begins to write while the process goes on
   void sync() const;
 
  private:

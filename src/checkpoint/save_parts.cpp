@@ -25,7 +25,7 @@ namespace {
 using detail::File;
 using detail::Ledger;
 
-constexpr int64_t kPiece = int64_t{1} << 20, kNoted = int64_t{64} << 20;
+constexpr int64_t kPiece = int64_t{1} << 20, kNoted = int64_t{32} << 20;
 
 SavedTensor to_saved(const Value& values) {
   const List& list = values.as<List>();
@@ -126,6 +126,7 @@ class Writer {
       bytes_ += end - begin;
       if (bytes_ - noted_ < kNoted) continue;
       noted_ = bytes_;
+      file.begin_to_sync();
       Ledger::note(ledger_, worker_, crcs_.size(), {Ledger::State::kWriting, bytes_, {}});
     }
     crcs_[share.tensor] = crc.of(share.whole_bytes);
