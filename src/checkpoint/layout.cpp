@@ -29,11 +29,11 @@ std::string new_id() {
 
 /// Which tensors go together in a file of an index.
 std::vector<Catalogue> split(const Catalogue& tensors, int64_t most_bytes) {
-  std::vector<Catalogue> files(1);
+  std::vector<Catalogue> files;
   int64_t bytes = 0;
   for (const auto& [name, stored] : tensors) {
     const int64_t more = size_bytes(stored.sinfo.shape, stored.sinfo.dtype);
-    if (!files.back().empty() && more > most_bytes - bytes) {
+    if (files.empty() || more > most_bytes - bytes) {
       files.emplace_back();
       bytes = 0;
     }

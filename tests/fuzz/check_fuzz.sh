@@ -13,4 +13,4 @@ for fuzzer in "$build"/tests/fuzz/fuzz_*; do
   "$fuzzer" -max_total_time="$seconds" -rss_limit_mb=4096
   found=$((found + 1))
 done
-[ "$found" -ge 9 ] || { echo "expected 9 fuzzers, found $found"; exit 1; }
+[ "$found" -ge 10 ] || { echo "expected 10 fuzzers, found $found"; exit 1; }

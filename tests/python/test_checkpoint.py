@@ -1,0 +1,136 @@
+"""Checkpoints against numpy: what is saved from one mesh is loaded on another, on every kind of session and number of workers."""
+
+import json
+import os
+import random
+import zlib
+
+import numpy as np
+import pytest
+from conftest import WORKERS, make_session
+from test_distributed import DTYPES, is_partial, some_array, some_mesh, some_placement
+
+import tutti
+from tutti.distributed import DeviceMesh, DTensor, TensorStructInfo, stored_tensors
+
+CASES = int(os.environ.get("TUTTI_TEST_PROGRAMS", "40")) // 4
+LACKING = ["complex128"]  # by safetensors
+
+
+def header_of(path):
+    with open(path, "rb") as file:
+        return json.loads(file.read(int.from_bytes(file.read(8), "little")))
+
+
+def elements_of(path):
+    """The arrays of a safetensors file, read by hand."""
+    names = {"F16": "f2", "F32": "f4", "F64": "f8", "BOOL": "?", "C64": "c8"}
+    with open(path, "rb") as file:
+        data = file.read()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    found = {}
+    for name, entry in json.loads(data[8:begin]).items():
+        if name == "__metadata__":
+            continue
+        dtype = names.get(entry["dtype"]) or f"{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
+        first, last = entry["data_offsets"]
+        found[name] = np.frombuffer(data[begin + first : begin + last], dtype).reshape(entry["shape"])
+    return found
+
+
+def same(a, b):
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".safetensors.index.json", ".npy"])
+def test_any_mesh_to_any_other(tmp_path, ending):
+    draw = random.Random(f"{ending} {WORKERS}")
+    with make_session() as session:
+        for case in range(CASES):
+            arrays, tensors = {}, {}
+            for i in range(1 if ending == ".npy" else draw.randint(0, 5)):
+                dtype = draw.choice([name for name in DTYPES if ending == ".npy" or name not in LACKING])
+                shape = [draw.randint(0, 12) for _ in range(draw.randint(0, 4))]
+                array, mesh = some_array(case * 8 + i, shape, dtype), some_mesh(draw)
+                placement = some_placement(draw, mesh, shape, dtype)
+                while is_partial(placement):
+                    placement = some_placement(draw, mesh, shape, dtype)
+                arrays[f"layer.{i}"] = array
+                tensors[f"layer.{i}"] = session.distribute(array, mesh, placement)
+            path = tmp_path / f"x{ending}"
+            save = session.save if draw.random() < 0.5 else lambda *args, **kwargs: session.save_async(*args, **kwargs).wait()
+            save(path, tensors, file_bytes=draw.choice([None, 1, 1000]))
+            if ending == ".safetensors":
+                by_hand = elements_of(path)
+                assert by_hand.keys() == arrays.keys() and all(same(by_hand[name], array) for name, array in arrays.items())
+                crcs = json.loads(header_of(path)["__metadata__"]["tutti.crc32"])
+                assert crcs == {name: f"{zlib.crc32(array.tobytes()):08x}" for name, array in arrays.items()}
+            elif ending == ".npy":
+                assert same(np.load(path), arrays["layer.0"])
+                arrays = {"": arrays["layer.0"]}
+            info = stored_tensors(path)
+            assert info == {name: TensorStructInfo(array.shape, str(array.dtype)) for name, array in arrays.items()}
+            mesh = some_mesh(draw)
+            placements = {name: some_placement(draw, mesh, array.shape, str(array.dtype)) for name, array in arrays.items()}
+            loaded = session.load(path, mesh, placements)
+            assert loaded.keys() == arrays.keys()
+            for name, array in arrays.items():
+                assert loaded[name].placement == placements[name] and same(loaded[name].full().numpy(), array), (case, name, placements[name])
+    files = set(json.loads(path.read_text())["weight_map"].values()) if ending.endswith("json") else set()
+    assert set(os.listdir(tmp_path)) == files | {path.name}  # nothing is left over
+
+
+def test_large_tensors_in_small_pieces(tmp_path):
+    """Several buffers long, and cut so that a file is read and written in short runs."""
+    array = np.random.default_rng(1).integers(0, 255, (3000, 1700), dtype=np.uint8)
+    with make_session() as session:
+        everyone = DeviceMesh(WORKERS)
+        for placement in ("S[0]", "S[1]", "R"):
+            session.save(tmp_path / "x.safetensors", {"x": session.distribute(array, everyone, placement)})
+            for other in ("S[0]", "S[1]", "R"):
+                assert same(session.load(tmp_path / "x.safetensors", everyone, other)["x"].full().numpy(), array)
+
+
+def test_what_can_be_chosen(tmp_path):
+    with make_session() as session:
+        everyone = DeviceMesh(WORKERS)
+        x = session.distribute(np.arange(12.0).reshape(3, 4), everyone, "S[0]")
+        session.save(str(tmp_path / "x.safetensors"), {"a.weight": x, "b": x, "\u00e4\"": x}, metadata={"step": "7"})
+        assert header_of(tmp_path / "x.safetensors")["__metadata__"]["step"] == "7"
+        assert session.load(tmp_path / "x.safetensors", everyone, {"b": "S[1]"}).keys() == {"b"}
+        chosen = session.load(tmp_path / "x.safetensors", everyone, lambda name, info: "S[1]" if name.endswith("weight") and info.shape == (3, 4) else None)
+        assert chosen.keys() == {"a.weight"} and str(chosen["a.weight"].placement) == "S[1]"
+        assert isinstance(session.load(tmp_path / "x.safetensors", everyone, "R", verify=False)["\u00e4\""], DTensor)
+        saving = session.save_async(tmp_path / "y.safetensors", {"x": x})
+        saving.wait(timeout=60)
+        assert saving.is_done and saving.bytes_written == saving.total_bytes == 96
+        session.save_async(tmp_path / "z.safetensors", {"x": x})  # nobody keeps it: it is waited for
+        assert (tmp_path / "z.safetensors").exists()
+        session.save(tmp_path / "none.safetensors", {})
+        assert session.load(tmp_path / "none.safetensors", everyone, "R") == {}
+
+
+def test_what_is_refused(tmp_path):
+    with make_session() as session:
+        everyone = DeviceMesh(WORKERS)
+        x = session.distribute(np.arange(12.0).reshape(3, 4), everyone, "S[0]")
+        session.save(tmp_path / "x.safetensors", {"x": x})
+        for call, error, words in [
+            (lambda: session.save(tmp_path / "x.pt", {"x": x}), tutti.UsageError, "expected a name that ends in"),
+            (lambda: session.save(tmp_path / "x.safetensors", {"x": 3}), tutti.UsageError, "dict of DTensors"),
+            (lambda: session.save(tmp_path / "x.safetensors", [x]), tutti.UsageError, "dict of DTensors"),
+            (lambda: session.save(tmp_path / "x.npy", {}), tutti.UsageError, "one tensor, not 0"),
+            (lambda: session.load(tmp_path / "x.safetensors", everyone, {"y": "R"}), tutti.UsageError, "no tensor is named 'y'"),
+            (lambda: session.load(tmp_path / "x.safetensors", everyone, "S[2]"), tutti.UsageError, "axis 2"),
+            (lambda: session.load(tmp_path / "x.safetensors", everyone, 3), tutti.UsageError, "placements: expected"),
+            (lambda: session.load(tmp_path / "x.safetensors", DeviceMesh(1, [WORKERS]), "R"), tutti.UsageError, "not in this session"),
+            (lambda: session.load(tmp_path / "y.safetensors", everyone, "R"), tutti.SystemError, "No such file"),
+            (lambda: session.save(tmp_path / "no" / "x.safetensors", {"x": x}), tutti.SystemError, "No such file"),
+        ]:
+            with pytest.raises(error, match=words.replace("[", r"\[")):
+                call()
+        os.mkfifo(tmp_path / "pipe.safetensors")
+        with pytest.raises(tutti.UsageError, match="no regular file"):
+            session.load(tmp_path / "pipe.safetensors", everyone, "R")
+        assert sorted(os.listdir(tmp_path)) == ["pipe.safetensors", "x.safetensors"]
+        assert same(session.load(tmp_path / "x.safetensors", everyone, "S[1]")["x"].full().numpy(), np.arange(12.0).reshape(3, 4))
