@@ -25,6 +25,7 @@ int price(int, char** argv) { return become_ranks(argv); }
 int control(int, char** argv, const Options&) { return become_ranks(argv); }
 int copy(int, char** argv, const Options&) { return become_ranks(argv); }
 int redistribute(int, char** argv, const Options&, const std::string&) { return become_ranks(argv); }
+int checkpoint(int, char** argv, const Options&, const std::string&, const std::string&) { return become_ranks(argv); }
 int collective(int, char** argv, const std::string&, const CollectiveOptions&) { return become_ranks(argv); }
 
 }  // namespace tutti::bench

@@ -14,6 +14,8 @@ int control(int argc, char** argv, const Options& options);
 int copy(int argc, char** argv, const Options& options);
 /// A sharded tensor of so many bytes ("256M") goes to other places; 1 when data was wrong.
 int redistribute(int argc, char** argv, const Options& options, const std::string& size);
+/// Sharded tensors of so many bytes are saved in a folder and loaded; 1 when data was wrong.
+int checkpoint(int argc, char** argv, const Options& options, const std::string& size, const std::string& folder);
 /// One collective by its name, over sizes; 1 when data was wrong.
 int collective(int argc, char** argv, const std::string& operation, const CollectiveOptions& options);
 

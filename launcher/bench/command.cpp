@@ -26,6 +26,11 @@ void tutti::launcher::add_bench(CLI::App& app, int argc, char** argv, int& code)
       measured(bench->add_subcommand("redistribute", "sharded tensors that go to other places, beside MPI by hand"));
   redistribute->add_option("-s,--size", tensor_size, "of the tensor");
   redistribute->callback([argc, argv, &code] { code = bench::redistribute(argc, argv, options, tensor_size); });
+  static std::string saved_size = "1G", folder = ".";
+  auto* checkpoint = measured(bench->add_subcommand("checkpoint", "sharded tensors into a file and back, beside one process's"));
+  checkpoint->add_option("-s,--size", saved_size, "of the tensors");
+  checkpoint->add_option("--folder", folder, "where the files go; they are removed")->check(CLI::ExistingDirectory);
+  checkpoint->callback([argc, argv, &code] { code = bench::checkpoint(argc, argv, options, saved_size, folder); });
   static bench::CollectiveOptions moved;
   for (const char* operation :
        {"allreduce", "reduce_scatter", "allgather", "broadcast", "scatter", "gather", "all_to_all", "sendrecv"}) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_bench.sh TUTTI MPIRUN: every collective of tutti bench, and redistribute, runs on 2 ranks, checks its data, writes JSON that it reads as a
-# baseline; wrong options are errors.
+# check_bench.sh TUTTI MPIRUN: every collective of tutti bench, redistribute and checkpoint run, check their data, write JSON that is read as
+# a baseline; wrong options are errors.
 set -euo pipefail
 tutti=$1 mpirun=$2
 out=$(mktemp)
@@ -30,4 +30,6 @@ for row in "scatter to all" "debug_get_from_remote of the last worker" "debug_co
 done
 for n in 1 2 3; do timeout 60 "$mpirun" -n $n "$tutti" bench redistribute --repeats 1 -s 4M --format json >"$out"; done  # checks its data
 for row in "S\[0\] to S\[1\]" "P to R"; do grep "$row" "$out" >/dev/null; done
+for n in 1 3; do timeout 60 "$mpirun" -n $n "$tutti" bench checkpoint --repeats 1 -s 4M --folder "$(dirname "$out")" --format json >"$out"; done
+for row in "save_async, until it returns" "load as S\[1\], no checksums"; do grep "$row" "$out" >/dev/null; done
 echo "bench: fine"
