@@ -18,16 +18,17 @@ constexpr size_t kAtOnce = size_t{1} << 30;  // a call moves 2 GiB at most
 
 }  // namespace
 
-File::File(const std::string& path, int flags, const char* what)
-    : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666)), path_(path) {  // not blocking: it may be a pipe
-  if (!fd_) fail(what);
+File::File(const std::string& path, int flags, const char* what) : path_(path) {
   struct stat status {};
-  if (fstat(fd_.get(), &status) != 0) fail("look at");
-  if (!S_ISREG(status.st_mode)) throw UsageError(fmt::format("{} is no regular file", path));
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))  // to open a pipe would wait
+    throw UsageError(fmt::format("{} is no regular file", path));
+  do fd_.reset(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  while (!fd_ && errno == EINTR);
+  if (!fd_) fail(what);
 }
 
 File File::open(const std::string& path) { return {path, O_RDONLY, "open"}; }
-File File::open_to_write(const std::string& path) { return {path, O_RDWR, "open for writing"}; }
+File File::open_to_write(const std::string& path) { return {path, O_WRONLY, "open for writing"}; }
 File File::create(const std::string& path) { return {path, O_RDWR | O_CREAT | O_EXCL, "create"}; }
 
 void File::fail(const char* what) const { throw SystemError(fmt::format("can't {} {}: {}", what, path_, std::strerror(errno))); }
@@ -36,6 +37,12 @@ int64_t File::size() const {
   struct stat status {};
   if (fstat(fd_.get(), &status) != 0) fail("look at");
   return status.st_size;
+}
+
+int64_t File::time() const {
+  struct stat status {};
+  if (fstat(fd_.get(), &status) != 0) fail("look at");
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
 void File::resize(int64_t bytes, bool reserve) {
@@ -63,7 +70,9 @@ void File::write(const void* from, size_t bytes, int64_t at) const {
   }
 }
 
-void File::begin_to_sync() const noexcept { sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE); }
+void File::begin_to_sync() const noexcept {
+  sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE);
+}
 
 void File::sync() const {
   if (fsync(fd_.get()) != 0) fail("write to the disk");
@@ -71,9 +80,10 @@ void File::sync() const {
 
 std::string absolute_path(const std::string& path) {
   std::error_code error;
-  const auto found = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  const auto whole = std::filesystem::absolute(path, error);
+  const auto folder = error ? whole : std::filesystem::canonical(whole.parent_path(), error);
   if (error) throw SystemError(fmt::format("can't find the folder of {}: {}", path, error.message()));
-  return found.string();
+  return (folder / whole.filename()).string();
 }
 
 void rename_file(const std::string& from, const std::string& to) {

@@ -98,6 +98,8 @@ Layout lay_out(const std::string& path, const std::map<std::string, TensorStruct
   check_names(all, options);
   if (layout.kind == FileKind::kIndex) {
     auto files = split(all, options.file_bytes);
+    if (constexpr size_t kMost = 99999; files.size() > kMost)  // the digits of a name
+      throw UsageError(fmt::format("save: {} files, expected {} at most; raise file_bytes", files.size(), kMost));
     for (size_t i = 0; i < files.size(); ++i)
       layout.files.push_back({fmt::format("{}-{:05}-of-{:05}.{}.safetensors", stem_of(path), i + 1, files.size(), layout.id),
                               {},
@@ -135,32 +137,56 @@ std::string front_of(const Layout& layout, NewFile& file, const SaveOptions& opt
   return format_index(weight_map, bytes, options.metadata);
 }
 
-void remove_remains(const std::string& path) {
-  const fs::path whole(path), folder = whole.parent_path().empty() ? fs::path(".") : whole.parent_path();
-  const std::string name = whole.filename().string();
-  const bool is_index = name.ends_with(kIndexEnd);
-  std::set<std::string> named, left, going_on;  // files; ids
-  std::error_code error;
-  if (is_index && fs::exists(whole, error)) {
-    try {
-      for (const auto& [tensor, stored] : read_catalogue(path)) named.insert(fs::path(stored.file).filename().string());
-    } catch (const Error&) {  // its files are not touched
-      return;
-    }
-  }
+void remove_remains(const std::string& path) noexcept try {
+  const fs::path whole(path);
+  const std::string name = whole.filename().string(), stem = name.ends_with(kIndexEnd) ? stem_of(name) : "";
   std::vector<std::pair<std::string, std::string>> found;  // file, id
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string file = entry.path().filename().string();
-    const std::string id = id_of(file, name, is_index ? stem_of(name) : "");
-    if (id.empty()) continue;
-    found.emplace_back(file, id);
-    if (file.ends_with(kLedgerEnd)) (detail::Ledger::is_abandoned(entry.path().string()) ? left : going_on).insert(id);
+  std::error_code error;
+  for (fs::directory_iterator entry(whole.parent_path(), error), end; !error && entry != end; entry.increment(error)) {
+    const std::string file = entry->path().filename().string();
+    if (const std::string id = id_of(file, name, stem); !id.empty()) found.emplace_back(file, id);
   }
-  for (const auto& [file, id] : found) {
-    const bool is_whole = file.ends_with(kDataEnd);  // of an earlier index
-    if (named.contains(file) || !(left.contains(id) || (is_whole && !going_on.contains(id)))) continue;
-    if (fs::remove(folder / file, error)) detail::log(detail::LogLevel::kInfo, "removed {}", (folder / file).string());
+  std::map<std::string, std::string> left;  // ids, and those of the index that each was to replace
+  for (const auto& [file, id] : found)
+    if (const fs::path ledger = whole.parent_path() / file; file.ends_with(kLedgerEnd) && detail::Ledger::is_abandoned(ledger))
+      left[id] = detail::Ledger::earlier_of(ledger);
+  if (left.empty()) return;
+  // the last look: a save that was killed may have come to its end before. An index that can't be read may name any of them.
+  std::set<std::string> named, ids;
+  if (const auto status = fs::status(whole, error); !stem.empty() && status.type() != fs::file_type::not_found) {
+    if (error) return;
+    for (const auto& [tensor, stored] : read_catalogue(path)) named.insert(fs::path(stored.file).filename().string());
+    for (const std::string& file : named) ids.insert(id_of(file, name, stem));
   }
+  std::set<std::string> replaced;
+  for (const auto& [id, earlier] : left)
+    if (ids.contains(id)) replaced.insert(earlier);
+  for (const bool is_ledger : {false, true})  // those last: without one nothing tells that the others are left
+    for (const auto& [file, id] : found)
+      if (file.ends_with(kLedgerEnd) == is_ledger && (left.contains(id) || replaced.contains(id)) && !named.contains(file)) {
+        fs::remove(whole.parent_path() / file, error);
+        detail::log(detail::LogLevel::kInfo, "{} of a save that was killed: removed", (whole.parent_path() / file).string());
+      }
+} catch (const std::exception& error) {
+  detail::log(detail::LogLevel::kWarn, "what killed saves have left near {} is not removed: {}", path, error.what());
+}
+
+std::string id_of_index(const std::set<std::string>& files) {
+  if (files.empty()) return {};
+  const std::string& file = *files.begin();
+  return file.substr(file.size() - kDataEnd.size() - kIdDigits, kIdDigits);
+}
+
+std::set<std::string> files_of_index(const std::string& path) noexcept try {
+  std::set<std::string> files;
+  const std::string name = fs::path(path).filename().string();
+  if (name.ends_with(kIndexEnd) && fs::exists(path))
+    for (const auto& [tensor, stored] : read_catalogue(path))
+      if (!id_of(fs::path(stored.file).filename().string(), name, stem_of(name)).empty()) files.insert(stored.file);
+  return files;
+} catch (const std::exception& error) {
+  detail::log(detail::LogLevel::kDebug, "the files of {} stay: {}", path, error.what());
+  return {};
 }
 
 }  // namespace tutti::distributed

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,11 @@ Layout lay_out(const std::string& path, const std::map<std::string, TensorStruct
 /// The front of such a file, with the CRCs that its tensors have; of an index all of it.
 std::string front_of(const Layout& layout, NewFile& file, const SaveOptions& options);
 
-/// Files of saves to this path that have not come to their end, as a process was killed, and of an index those that it no longer
-/// names.
-void remove_remains(const std::string& path);
+/// What saves to this path have left that have not come to their end, as a process was killed.
+void remove_remains(const std::string& path) noexcept;
+
+/// The files that an index names, if a save has made them; none if there is no such index.
+std::set<std::string> files_of_index(const std::string& path) noexcept;
+std::string id_of_index(const std::set<std::string>& files);  ///< in the names of these; empty: there are none
 
 }  // namespace tutti::distributed

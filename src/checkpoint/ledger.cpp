@@ -12,16 +12,30 @@
 namespace tutti::detail {
 namespace {
 
+/// Of a worker's record. Each has pages of its own: nodes that share a network file system write whole pages.
 int64_t place_of(int worker, size_t tensors) {
-  return worker * static_cast<int64_t>(sizeof(Ledger::Record) + sizeof(uint32_t) * tensors);
+  constexpr int64_t kPage = 65536;
+  return worker * ((static_cast<int64_t>(sizeof(Ledger::Record) + sizeof(uint32_t) * tensors) + kPage - 1) / kPage * kPage);
+}
+
+void write_record(const File& file, int worker, size_t tensors, const Ledger::Record& record) {
+  file.write(&record, sizeof record, place_of(worker, tensors));
 }
 
 }  // namespace
 
 Ledger::Ledger(std::string path, int workers, size_t tensors)
     : path_(std::move(path)), workers_(workers), tensors_(tensors), lock_(File::create(path_)) {
-  if (flock(lock_.fd(), LOCK_EX | LOCK_NB) != 0) log(LogLevel::kDebug, "no lock on {}: {}", path_, std::strerror(errno));
-  lock_.resize(place_of(workers_, tensors_), false);
+  int failed = 0;
+  do failed = flock(lock_.fd(), LOCK_EX);  // waits: another save may look whether this one is locked
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0) log(LogLevel::kDebug, "no lock on {}: {}", path_, std::strerror(errno));
+  try {
+    lock_.resize(std::max<int64_t>(place_of(workers_, tensors_), 1), false);
+  } catch (...) {
+    unlink(path_.c_str());
+    throw;
+  }
 }
 
 std::vector<Ledger::Record> Ledger::records() const {
@@ -45,22 +59,37 @@ std::vector<uint32_t> Ledger::crcs() const {
   return all;
 }
 
+void Ledger::set_earlier(const std::string& id) const {
+  lock_.write(id.data(), id.size(), place_of(workers_, tensors_));  // at the end
+  lock_.sync();
+}
+
+std::string Ledger::earlier_of(const std::string& path) {
+  std::string id(8, '\0');
+  const File file = File::open(path);
+  if (file.size() < std::ssize(id)) return {};
+  file.read(id.data(), id.size(), file.size() - std::ssize(id));
+  return id.find('\0') == std::string::npos ? id : std::string();
+}
+
 bool Ledger::is_abandoned(const std::string& path) {
   try {
-    return flock(File::open(path).fd(), LOCK_EX | LOCK_NB) == 0;
+    const File file = File::open_to_write(path);  // NFS locks no others
+    return flock(file.fd(), LOCK_EX | LOCK_NB) == 0 && file.size() > 0;
   } catch (const Error&) {
     return false;
   }
 }
 
 void Ledger::note(const std::string& path, int worker, size_t tensors, const Record& record) {
-  File::open_to_write(path).write(&record, sizeof record, place_of(worker, tensors));
+  write_record(File::open_to_write(path), worker, tensors, record);
 }
 
 void Ledger::finish(const std::string& path, int worker, int64_t bytes_written, const std::vector<uint32_t>& crcs) {
-  File::open_to_write(path).write(crcs.data(), sizeof(uint32_t) * crcs.size(),
-                                  place_of(worker, crcs.size()) + static_cast<int64_t>(sizeof(Record)));
-  note(path, worker, crcs.size(), {State::kDone, bytes_written, {}});
+  const File file = File::open_to_write(path);
+  file.write(crcs.data(), sizeof(uint32_t) * crcs.size(), place_of(worker, crcs.size()) + static_cast<int64_t>(sizeof(Record)));
+  write_record(file, worker, crcs.size(), {State::kDone, bytes_written, {}});
+  file.sync();  // else a full disk may be told to nobody
 }
 
 void Ledger::fail(const std::string& path, int worker, size_t tensors, const std::string& message) noexcept {

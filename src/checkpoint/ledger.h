@@ -19,15 +19,19 @@ class Ledger {
     char message[1008] = {};
   };
 
-  /// The controller's. The file is locked as long as it is open, by which others know that the save goes on.
+  /// The controller's. The file is locked as long as it is open, by which others know that the save goes on; one without content
+  /// is not locked yet.
   Ledger(std::string path, int workers, size_t tensors);
   const std::string& path() const { return path_; }
-  std::vector<Record> records() const;                ///< by worker
-  std::vector<uint32_t> crcs() const;                 ///< by tensor: those of all workers, together
-  static bool is_abandoned(const std::string& path);  ///< the controller that made it has ended
+  std::vector<Record> records() const;  ///< by worker
+  std::vector<uint32_t> crcs() const;   ///< by tensor: those of all workers, together
+  /// Of an index: the id in the names of the files that are removed once the save has replaced it.
+  void set_earlier(const std::string& id) const;
+  static std::string earlier_of(const std::string& path);  ///< empty: not set
+  static bool is_abandoned(const std::string& path);       ///< the controller that made it has ended
 
   // A worker's.
-  static void note(const std::string& path, int worker, size_t tensors, const Record& record);
+  static void note(const std::string& path, int worker, size_t tensors, const Record& record);  ///< while it writes
   static void finish(const std::string& path, int worker, int64_t bytes_written, const std::vector<uint32_t>& crcs);
   static void fail(const std::string& path, int worker, size_t tensors, const std::string& message) noexcept;
 

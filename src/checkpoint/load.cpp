@@ -24,14 +24,18 @@ namespace {
 using detail::File;
 
 constexpr int64_t kPiece = int64_t{1} << 20;
-constexpr int64_t kSieved = int64_t{16} << 10;  // bytes; shorter runs are read with what lies between them
+constexpr int64_t kSieved = int64_t{16} << 10;  // bytes; shorter runs are read with what lies between them,
+constexpr int64_t kSparse = 8;                  // unless that is so many times as much
 
-/// Reads bytes of a file in order, if they are few with all around them.
+/// Reads runs of a file in order; short ones with what lies between them.
 class Sieve {
  public:
-  Sieve(const File& file, int64_t end) : file_(file), end_(end) {}
+  Sieve(const File& file, const Runs& runs, int64_t tensor_begin)
+      : file_(file),
+        is_open_(runs.length() >= kSieved || runs.pitch() > kSparse * runs.length()),
+        end_(tensor_begin + runs.end()) {}
   void read(std::byte* to, int64_t bytes, int64_t at) {
-    if (bytes >= kSieved) return file_.read(to, static_cast<size_t>(bytes), at);
+    if (is_open_) return file_.read(to, static_cast<size_t>(bytes), at);
     if (at < begin_ || at + bytes > begin_ + std::ssize(buffer_)) {
       begin_ = at;
       buffer_.resize(static_cast<size_t>(std::min(kPiece, end_ - at)));
@@ -42,7 +46,8 @@ class Sieve {
 
  private:
   const File& file_;
-  const int64_t end_;  ///< of the bytes that are wanted
+  const bool is_open_;  ///< runs are read one by one
+  const int64_t end_;   ///< of the bytes that are wanted
   int64_t begin_ = 0;
   std::vector<std::byte> buffer_;
 };
@@ -50,12 +55,13 @@ class Sieve {
 struct LoadedTensor {
   DTensorStructInfo info;
   std::string file;
-  int64_t begin, file_bytes;
+  int64_t begin, file_bytes, file_time;
 };
 
 LoadedTensor to_loaded(const Value& values) {
   const List& list = values.as<List>();
-  return {to_info(list.at(0)), list.at(1).as<std::string>(), list.at(2).as<int64_t>(), list.at(3).as<int64_t>()};
+  return {to_info(list.at(0)), list.at(1).as<std::string>(), list.at(2).as<int64_t>(), list.at(3).as<int64_t>(),
+          list.at(4).as<int64_t>()};
 }
 
 /// A worker's part, and, of those that have the same, the first one's term of the tensor's CRC.
@@ -68,7 +74,7 @@ std::pair<Tensor, uint32_t> load_part(const LoadedTensor& loaded, const File& fi
   const bool is_here = part.device().type == dl::kCPU, has_crc = verify && holder_of(loaded.info, worker).index == 0;
   const Tensor buffer = is_here ? Tensor() : Tensor::empty({std::min(kPiece, runs.part_bytes())}, kUInt8);
   detail::PartialCrc crc;
-  Sieve sieve(file, loaded.begin + size_bytes(whole.shape, whole.dtype));
+  Sieve sieve(file, runs, loaded.begin);
   for (int64_t begin = 0; begin < runs.part_bytes(); begin += kPiece) {
     const int64_t end = std::min(runs.part_bytes(), begin + kPiece);
     auto* const to = static_cast<std::byte*>(is_here ? part.data() : buffer.data()) + (is_here ? begin : 0);
@@ -95,9 +101,11 @@ Value load_parts(const List& tensors, bool verify) {
     if (!loaded.info.device_mesh().coordinate(worker::id())) continue;
     if (file.path() != loaded.file) {
       file = File::open(loaded.file);
-      if (file.size() != loaded.file_bytes)
-        throw SystemError(fmt::format("{} has {} bytes here, {} on the controller; it has changed, or is another file",
-                                      loaded.file, file.size(), loaded.file_bytes));
+      if (file.size() != loaded.file_bytes || file.time() != loaded.file_time)
+        throw SystemError(
+            fmt::format("{} is not what the controller has looked at: it has changed meanwhile, or is another file "
+                        "on this node; load it again",
+                        loaded.file));
     }
     auto [part, crc] = load_part(loaded, file, verify);
     parts.back() = std::move(part);
@@ -136,9 +144,9 @@ std::map<std::string, DTensor> load(Session& session, const std::string& path, c
                                     const ChoosePlacement& choose, bool verify, Timeout timeout, Where where) {
   detail::Controller& controller = Access::controller(session);
   check_workers(mesh, controller);
+  kind_of(path);
   const Catalogue catalogue = read_catalogue(detail::absolute_path(path));
   std::vector<std::pair<std::string, DTensorStructInfo>> wanted;
-  std::map<std::string, int64_t> file_bytes;
   List tensors, names, crcs;
   for (const auto& [name, stored] : catalogue) {
     const auto placement = choose(name, stored.sinfo);
@@ -146,8 +154,7 @@ std::map<std::string, DTensor> load(Session& session, const std::string& path, c
     const DTensorStructInfo info(stored.sinfo, mesh, *placement), made = without_partial(info);
     check_transition(made, info);
     wanted.emplace_back(name, info);
-    if (!file_bytes.contains(stored.file)) file_bytes[stored.file] = File::open(stored.file).size();
-    tensors.emplace_back(List{to_values(made), stored.file, stored.begin, file_bytes[stored.file]});
+    tensors.emplace_back(List{to_values(made), stored.file, stored.begin, stored.file_bytes, stored.file_time});
     names.emplace_back(name);
     crcs.emplace_back(stored.crc ? Value(*stored.crc) : Value());
   }

@@ -2,6 +2,7 @@
 // dict as text, the elements.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <set>
@@ -44,7 +45,8 @@ class Reader {
       break;
     }
     if (seen.size() != 3) fail("expected descr, fortran_order and shape");
-    if (is_fortran_ && sinfo.shape.size() > 1)
+    if (is_fortran_ && std::ranges::count_if(sinfo.shape, [](int64_t extent) { return extent > 1; }) > 1 &&
+        std::ranges::count(sinfo.shape, 0) == 0)
       fail("its elements are column-major (fortran_order); save it again with numpy.ascontiguousarray");
     skip();
     if (at_ != text_.size()) fail("more text follows the dict");
@@ -144,6 +146,9 @@ std::string format_npy(const TensorStructInfo& sinfo) {
   for (const auto& [text, dtype] : kDTypes)
     if (dtype == sinfo.dtype) name = text;
   if (!name) throw UsageError(fmt::format("save: .npy has no dtype {}; save it as .safetensors", to_string(sinfo.dtype)));
+  constexpr size_t kMostAxes = 32;  // numpy's
+  if (sinfo.shape.size() > kMostAxes)
+    throw UsageError(fmt::format("save: numpy has no arrays of {} axes, {} at most", sinfo.shape.size(), kMostAxes));
   std::string shape;
   for (const int64_t extent : sinfo.shape) shape += fmt::format("{}{}", shape.empty() ? "" : ", ", extent);
   if (sinfo.shape.size() == 1) shape += ",";

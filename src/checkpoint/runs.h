@@ -30,7 +30,14 @@ class Runs {
     for (size_t axis = 0; axis < whole.size(); ++axis) first_ += block.offset[axis] * strides_[axis];
   }
   int64_t part_bytes() const { return part_bytes_; }
-  int64_t length() const { return length_; }  ///< of a run
+  int64_t length() const { return length_; }                                      ///< of a run
+  int64_t pitch() const { return outer_ == 0 ? length_ : strides_[outer_ - 1]; }  ///< from a run's begin to the next one's
+  /// Of the last run, in the tensor.
+  int64_t end() const {
+    int64_t end = length_ + first_;
+    for (size_t axis = 0; axis < outer_; ++axis) end += (block_.shape[axis] - 1) * strides_[axis];
+    return end;
+  }
   /// Calls f(Run) for those of the part's bytes [begin, end).
   template <class F>
   void each(int64_t begin, int64_t end, F f) const {

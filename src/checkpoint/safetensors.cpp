@@ -25,6 +25,8 @@ constexpr std::pair<const char*, DType> kDTypes[] = {{"BOOL", kBool},
                                                      {"I8", kInt8},
                                                      {"F8_E5M2", {dl::kFloat8_e5m2, 8, 1}},
                                                      {"F8_E4M3", {dl::kFloat8_e4m3fn, 8, 1}},
+                                                     {"F8_E4M3FNUZ", {dl::kFloat8_e4m3fnuz, 8, 1}},
+                                                     {"F8_E5M2FNUZ", {dl::kFloat8_e5m2fnuz, 8, 1}},
                                                      {"F8_E8M0", {dl::kFloat8_e8m0fnu, 8, 1}},
                                                      {"I16", kInt16},
                                                      {"U16", kUInt16},
@@ -52,7 +54,7 @@ const char* name_of(DType dtype) {
 
 int64_t to_number(const json& value, const std::string& what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX})
-    throw UsageError(fmt::format("{}: expected a number from 0 to 2^63 - 1, got {}", what, value.dump().substr(0, 80)));
+    throw UsageError(fmt::format("{}: expected a number from 0 to 2^63 - 1, got {}", what, shown(value)));
   return value.get<int64_t>();
 }
 
@@ -74,8 +76,7 @@ std::map<std::string, uint32_t> parse_crcs(const json& metadata, const std::stri
 
 Stored parse_entry(const json& entry, const std::string& what) {
   Stored stored;
-  if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry.contains("shape") ||
-      !entry.contains("data_offsets"))
+  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets"))
     throw UsageError(fmt::format("{}: expected dtype, shape and data_offsets", what));
   const json &shape = entry["shape"], &offsets = entry["data_offsets"];
   if (!entry["dtype"].is_string() || !shape.is_array() || !offsets.is_array() || offsets.size() != 2)
@@ -116,6 +117,7 @@ Catalogue parse_safetensors(std::string_view text, int64_t file_bytes, const std
   json header = parse_object(text.substr(8, static_cast<size_t>(data) - 8), "the header of " + file);
   std::map<std::string, uint32_t> crcs;
   if (const auto found = header.find(kMetadata); found != header.end()) {
+    if (found->is_null()) *found = json::object();
     if (!found->is_object() || !std::ranges::all_of(*found, [](const json& value) { return value.is_string(); }))
       throw UsageError(fmt::format("{}: expected an object of strings as {}", file, kMetadata));
     crcs = parse_crcs(*found, file);
@@ -165,8 +167,8 @@ std::string format_safetensors(Catalogue& tensors, const std::map<std::string, s
     crcs[name] = fmt::format("{:08x}", stored.crc.value_or(0));
   }
   header[kMetadata] = metadata;
-  header[kMetadata][kCrcs] = crcs.dump();
-  std::string text = header.dump();
+  header[kMetadata][kCrcs] = format_json(crcs);
+  std::string text = format_json(header);
   text.resize((text.size() + 8 + kAlignment - 1) / kAlignment * kAlignment - 8, ' ');
   if (text.size() > kMostHeader)
     throw UsageError(fmt::format("save: the header of {} tensors has {} bytes, {} at most; use an index", tensors.size(),
@@ -184,8 +186,8 @@ std::map<std::string, std::string> parse_index(std::string_view text, const std:
   for (const auto& [name, value] : found->items()) {
     const std::string in = value.is_string() ? value.get<std::string>() : "";
     if (in.empty() || in.find_first_of(std::string_view("/\0", 2)) != std::string::npos || in == "." || in == "..")
-      throw UsageError(fmt::format("{}: weight_map: '{}': expected the name of a file in the same folder, got {}", file, name,
-                                   value.dump().substr(0, 80)));
+      throw UsageError(
+          fmt::format("{}: weight_map: '{}': expected the name of a file in the same folder, got {}", file, name, shown(value)));
     files[name] = in;
   }
   return files;
@@ -195,7 +197,7 @@ std::string format_index(const std::map<std::string, std::string>& weight_map, i
                          const std::map<std::string, std::string>& metadata) {
   json about = metadata;
   about["total_size"] = total_bytes;
-  return json{{"metadata", about}, {"weight_map", weight_map}}.dump(2) + "\n";
+  return format_json({{"metadata", about}, {"weight_map", weight_map}}, 2) + "\n";
 }
 
 }  // namespace tutti::distributed

@@ -61,25 +61,30 @@ struct Saving::State {
     if (thread.joinable()) thread.join();
     remove_made();
   }
-  void remove_made() const noexcept {
-    std::error_code none;
-    for (const std::string& each : made) std::filesystem::remove(each, none);
-  }
+  void remove_made() noexcept;
   void await_workers();
   void commit();
   void run() noexcept;
   void start() {
     thread = std::thread([this] { run(); });
   }
+  void end(std::exception_ptr why) noexcept;
+  void await_end() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return is_done; });
+  }
+  /// Saves to one path end in the order in which they began: the last one counts.
+  static void put_in_order(const std::shared_ptr<State>& state);
 
   const SaveOptions options;
   Layout layout;
   std::vector<std::string> names;  ///< of the tensors, as the workers number them
   int64_t total = 0;
-  std::vector<std::string> made;  ///< files
+  std::vector<std::string> made;  ///< files, the ledger first
   std::optional<Ledger> ledger;
   DRef writers;
   std::shared_ptr<detail::Controller> controller;
+  std::shared_ptr<State> before;  ///< an earlier save to the path
   std::thread thread;
   mutable std::mutex mutex;  // of what follows
   std::condition_variable changed;
@@ -92,6 +97,8 @@ Saving::State::State(const std::string& path, const std::map<std::string, Tensor
                      int workers)
     : options(std::move(given)), layout(lay_out(detail::absolute_path(path), tensors, options)) {
   const std::string& whole = layout.files.back().path;
+  if (std::error_code none; std::filesystem::is_directory(whole, none))
+    throw UsageError(fmt::format("save: {} is a folder", whole));
   remove_remains(whole);
   for (const auto& [name, sinfo] : tensors) {
     names.push_back(name);
@@ -99,8 +106,8 @@ Saving::State::State(const std::string& path, const std::map<std::string, Tensor
   }
   const std::string ledger_path = fmt::format("{}.{}.saving", whole, layout.id);
   try {
-    made.push_back(ledger_path);
     ledger.emplace(ledger_path, workers, names.size());
+    made.push_back(ledger_path);
     for (NewFile& file : layout.files) {
       File part = File::create(file.part);
       made.push_back(file.part);
@@ -110,6 +117,22 @@ Saving::State::State(const std::string& path, const std::map<std::string, Tensor
     remove_made();
     throw;
   }
+}
+
+/// The ledger last: it tells that the others are left, if this is killed in the middle.
+void Saving::State::remove_made() noexcept {
+  std::error_code none;
+  for (; !made.empty(); made.pop_back()) std::filesystem::remove(made.back(), none);
+}
+
+void Saving::State::put_in_order(const std::shared_ptr<State>& state) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<State>> latest;
+  const std::lock_guard lock(mutex);
+  std::erase_if(latest, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<State>& last = latest[state->layout.files.back().path];
+  state->before = last.lock();
+  last = state;
 }
 
 /// Until all have written. What they have written grows meanwhile, or the save has failed.
@@ -152,30 +175,46 @@ void Saving::State::commit() {
     part.write(front.data(), front.size(), 0);
     part.sync();
   }
+  const std::string& path = layout.files.back().path;
+  const auto earlier = files_of_index(path);
+  if (!earlier.empty()) ledger->set_earlier(id_of_index(earlier));
   for (const NewFile& file : layout.files) {
-    if (&file == &layout.files.back() && layout.files.size() > 1) detail::sync_folder_of(file.path);
+    const bool is_index = &file == &layout.files.back() && layout.files.size() > 1;
+    if (is_index) detail::sync_folder_of(path);  // first the files that it names
     detail::rename_file(file.part, file.path);
     if (&file != &layout.files.back()) made.push_back(file.path);
   }
-  made = {ledger->path()};
-  detail::sync_folder_of(layout.files.back().path);
+  made.resize(1);  // the ledger
+  try {
+    detail::sync_folder_of(path);
+  } catch (const SystemError& error) {
+    throw SystemError(fmt::format("save: {} is there, but: {}", path, error.what()));
+  }
   std::error_code none;
-  std::filesystem::remove(ledger->path(), none);
-  if (layout.kind == FileKind::kIndex) remove_remains(layout.files.back().path);
+  for (const std::string& file : earlier) std::filesystem::remove(file, none);
+  remove_made();
+}
+
+void Saving::State::end(std::exception_ptr why) noexcept {
+  remove_made();
+  ledger.reset();
+  before.reset();
+  const std::lock_guard lock(mutex);
+  failure = std::move(why);
+  is_done = true;
+  changed.notify_all();
 }
 
 void Saving::State::run() noexcept {
   std::exception_ptr why;
   try {
     await_workers();
+    if (before) before->await_end();
     commit();
   } catch (...) {
     why = std::current_exception();
   }
-  const std::lock_guard lock(mutex);
-  failure = why;
-  is_done = true;
-  changed.notify_all();
+  end(std::move(why));
 }
 
 bool Saving::is_done() const {
@@ -186,18 +225,20 @@ int64_t Saving::total_bytes() const { return state_->total; }
 int64_t Saving::bytes_written() const { return state_->written; }
 
 void Saving::wait(Timeout timeout, Where where) {
-  const auto end = timeout ? Clock::now() + *timeout : Clock::time_point::max();
-  for (;;) {
+  constexpr auto kLongest = std::chrono::hours(24 * 365);
+  const auto end = Clock::now() + std::min<std::chrono::milliseconds>(timeout.value_or(kLongest), kLongest);
+  const auto is_over = [this] { return state_->is_done; };
+  while (!is_done()) {
     detail::check_interrupted();
     const auto now = Clock::now();
-    const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::min(now, end));
-    state_->controller->sync(detail::kAllWorkers, timeout ? Timeout(rest) : Timeout(), where);  // which hears of lost workers
+    if (now >= end)
+      throw TimeoutError(fmt::format("save: {} of {} bytes are written after {} ms; the save goes on", state_->written.load(),
+                                     state_->total, timeout.value_or(kLongest).count()));
+    if (!state_->controller->has_ended())  // hears of lost workers
+      state_->controller->sync(detail::kAllWorkers, std::chrono::duration_cast<std::chrono::milliseconds>(end - now), where);
     const detail::WithoutInterpreter without;
     std::unique_lock lock(state_->mutex);
-    if (state_->changed.wait_until(lock, std::min(end, now + 500ms), [&] { return state_->is_done; })) break;
-    if (Clock::now() >= end)
-      throw TimeoutError(fmt::format("save: {} of {} bytes are written after {} ms; the save goes on", state_->written.load(),
-                                     state_->total, timeout->count()));
+    state_->changed.wait_until(lock, std::min(end, now + 500ms), is_over);
   }
   if (state_->failure) std::rethrow_exception(state_->failure);
 }
@@ -231,6 +272,7 @@ void write_parts(Session& session, const std::map<std::string, DTensor>& tensors
 std::shared_ptr<Saving::State> Saving::begin(Session& session, const std::string& path,
                                              const std::map<std::string, DTensor>& tensors, const SaveOptions& options,
                                              bool is_async, Timeout timeout, Where where) {
+  kind_of(path);
   detail::Controller& controller = Access::controller(session);
   std::map<std::string, TensorStructInfo> sinfos;
   for (const auto& [name, tensor] : tensors) {
@@ -240,7 +282,13 @@ std::shared_ptr<Saving::State> Saving::begin(Session& session, const std::string
   }
   auto state = std::make_shared<State>(path, sinfos, options, controller.layout().num_workers);
   state->controller = controller.shared_from_this();
-  write_parts(session, tensors, *state, is_async, timeout, where);
+  State::put_in_order(state);
+  try {
+    write_parts(session, tensors, *state, is_async, timeout, where);
+  } catch (...) {
+    state->end({});
+    throw;
+  }
   return state;
 }
 
@@ -254,8 +302,8 @@ Saving save_async(Session& session, const std::string& path, const std::map<std:
 void save(Session& session, const std::string& path, const std::map<std::string, DTensor>& tensors, const SaveOptions& options,
           Timeout timeout, Where where) {
   const auto state = Saving::begin(session, path, tensors, options, false, timeout, where);
-  state->await_workers();
-  state->commit();
+  state->run();
+  if (state->failure) std::rethrow_exception(state->failure);
 }
 
 }  // namespace tutti::distributed

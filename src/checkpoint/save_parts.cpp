@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "checkpoint/runs.h"
 #include "distributed/access.h"
 #include "distributed/join.h"
+#include "distributed/redistribute.h"
 #include "tutti/error.h"
 #include "tutti/function.h"
 #include "tutti/worker.h"
@@ -96,8 +98,9 @@ class Writer {
     };
     const int64_t begin = cut(holder.index), end = cut(holder.index + 1);
     if (begin == end) return;
+    if (!part.is_contiguous()) part = on_host(part);
     shares_.push_back(
-        {number, saved.file, saved.begin, size_bytes(whole.shape, whole.dtype), std::move(runs), begin, end, part.contiguous()});
+        {number, saved.file, saved.begin, size_bytes(whole.shape, whole.dtype), std::move(runs), begin, end, std::move(part)});
   }
   static Tensor as_bytes(const Share& share, int64_t begin, int64_t end) {
     const int64_t origin = share.is_copy ? share.begin : 0;
@@ -144,6 +147,10 @@ class Writer {
 Value save_parts(Args args) {
   const std::string ledger = args[0].as<std::string>();
   const List& tensors = args[2].as<List>();
+  const auto is_given_up = [&] {  // the controller has removed the files: it did not wait longer
+    return !std::filesystem::exists(ledger) ||
+           std::ranges::any_of(tensors, [](const Value& tensor) { return !std::filesystem::exists(to_saved(tensor).file); });
+  };
   try {
     const auto writer = std::make_shared<Writer>(ledger, tensors, args.subspan(3));
     if (!args[1].as<bool>()) {
@@ -154,6 +161,7 @@ Value save_parts(Args args) {
     writer->start();
     return writer;
   } catch (const std::exception& error) {
+    if (is_given_up()) return {};
     Ledger::fail(ledger, worker::id(), tensors.size(), error.what());
     throw;
   }

@@ -16,7 +16,7 @@ namespace {
 
 using detail::File;
 
-constexpr int64_t kMostIndex = 100'000'000, kMostNpyHeader = 1 << 16;
+constexpr int64_t kMostIndex = 100'000'000, kMostNpyHeader = 1 << 17;
 
 std::string read_front(const File& file, int64_t bytes) {
   std::string text(static_cast<size_t>(bytes), '\0');
@@ -24,11 +24,19 @@ std::string read_front(const File& file, int64_t bytes) {
   return text;
 }
 
+Catalogue stamped(Catalogue tensors, const File& file) {
+  for (auto& [name, stored] : tensors) {
+    stored.file_bytes = file.size();
+    stored.file_time = file.time();
+  }
+  return tensors;
+}
+
 Catalogue read_safetensors(const std::string& path) {
   const File file = File::open(path);
   const int64_t size = file.size();
   const int64_t header = safetensors_header_bytes(read_front(file, std::min<int64_t>(8, size)), size, path);
-  return parse_safetensors(read_front(file, header), size, path);
+  return stamped(parse_safetensors(read_front(file, header), size, path), file);
 }
 
 Catalogue read_index(const std::string& path) {
@@ -41,13 +49,9 @@ Catalogue read_index(const std::string& path) {
   for (const auto& [tensor, file] : weight_map) names.insert(file);
   Catalogue all;
   for (const std::string& name : names)
-    for (auto& [tensor, stored] : read_safetensors((folder / name).string())) {
-      const auto found = weight_map.find(tensor);
-      if (found == weight_map.end() || found->second != name)
-        throw UsageError(fmt::format("{}: '{}' is in {}, but weight_map {}", path, tensor, name,
-                                     found == weight_map.end() ? "lacks it" : "says " + found->second));
-      all.emplace(tensor, std::move(stored));
-    }
+    for (auto& [tensor, stored] : read_safetensors((folder / name).string()))
+      if (const auto found = weight_map.find(tensor); found != weight_map.end() && found->second == name)
+        all.emplace(tensor, std::move(stored));
   for (const auto& [tensor, file] : weight_map)
     if (!all.contains(tensor))
       throw UsageError(fmt::format("{}: weight_map says that '{}' is in {}, which lacks it", path, tensor, file));
@@ -57,6 +61,7 @@ Catalogue read_index(const std::string& path) {
 }  // namespace
 
 FileKind kind_of(const std::string& path) {
+  if (path.find('\0') != std::string::npos) throw UsageError("a path with a NUL in it");
   if (path.ends_with(".safetensors")) return FileKind::kSafetensors;
   if (path.ends_with(".safetensors.index.json")) return FileKind::kIndex;
   if (path.ends_with(".npy")) return FileKind::kNpy;
@@ -70,7 +75,7 @@ Catalogue read_catalogue(const std::string& path) {
     case FileKind::kNpy: break;
   }
   const File file = File::open(path);
-  return parse_npy(read_front(file, std::min(file.size(), kMostNpyHeader)), file.size(), path);
+  return stamped(parse_npy(read_front(file, std::min(file.size(), kMostNpyHeader)), file.size(), path), file);
 }
 
 std::map<std::string, TensorStructInfo> stored_tensors(const std::string& path) {

@@ -15,8 +15,9 @@ namespace tutti::distributed {
 struct Stored {
   TensorStructInfo sinfo;
   std::string file;
-  int64_t begin = 0;            ///< of its bytes, in the file
-  std::optional<uint32_t> crc;  ///< of its bytes, if the file says so
+  int64_t begin = 0;                      ///< of its bytes, in the file
+  std::optional<uint32_t> crc;            ///< of its bytes, if the file says so
+  int64_t file_bytes = 0, file_time = 0;  ///< of the file that was looked at
 };
 using Catalogue = std::map<std::string, Stored>;
 

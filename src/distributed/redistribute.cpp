@@ -183,7 +183,8 @@ class Exchange {
   Tensor received_;
 };
 
-/// Row-major, in host memory.
+}  // namespace
+
 Tensor on_host(const Tensor& part) {
   if (part.device().type == dl::kCPU) return part.contiguous();
   if (part.is_contiguous()) {
@@ -197,8 +198,6 @@ Tensor on_host(const Tensor& part) {
   all.copy_from(part.view({span}, {1}, part.byte_offset()));
   return all.view(part.shape(), part.strides(), 0).contiguous();
 }
-
-}  // namespace
 
 Tensor redistribute(const Value& part, const DTensorStructInfo& from, const DTensorStructInfo& to) {
   const int64_t me = worker::id();

@@ -10,4 +10,7 @@ namespace tutti::distributed {
 /// @throws UsageError  `part` is not what `from` says
 Tensor redistribute(const Value& part, const DTensorStructInfo& from, const DTensorStructInfo& to);
 
+/// A worker's part, row-major in host memory: itself, or a copy.
+Tensor on_host(const Tensor& part);
+
 }  // namespace tutti::distributed

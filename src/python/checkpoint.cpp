@@ -65,9 +65,11 @@ ChoosePlacement to_choice(const py::object& placements, const std::map<std::stri
   std::map<std::string, Placement> chosen;
   if (PyDict_Check(placements.ptr())) {
     for (const auto& [key, placement] : py::reinterpret_borrow<py::dict>(placements)) {
+      if (!py::isinstance<py::str>(key))
+        throw UsageError(fmt::format("load: placements: expected names, got {}", type_name(key)));
       const std::string name = to_utf8(key);
       if (!stored.contains(name)) throw UsageError(fmt::format("load: no tensor is named '{}'", name));
-      chosen.emplace(name, to_placement(placement));
+      if (!placement.is_none()) chosen.emplace(name, to_placement(placement));
     }
   } else {
     const bool is_one = py::isinstance<py::str>(placements) || py::isinstance<Placement>(placements);
@@ -133,7 +135,7 @@ void bind_checkpoint(py::module_& module) {
          const std::optional<double>& timeout) {
         const Where where = here();
         const std::string from = to_path(path);
-        const auto choose = to_choice(placements, stored_tensors(from));
+        const auto choose = to_choice(placements, without_gil([&] { return stored_tensors(from); }));
         const auto loaded =
             without_gil([&] { return load(session.session(), from, mesh, choose, verify, to_timeout(timeout), where); });
         py::dict result;
@@ -144,8 +146,12 @@ void bind_checkpoint(py::module_& module) {
       "The DTensors of a file or an index, by name. placements: one for all; a dict, of those that are wanted; or a function of "
       "name and TensorStructInfo, which returns one, or None. Synchronising.");
   module.def(
-      "stored_tensors", [](const py::object& path) { return stored_tensors(to_path(path)); }, "path"_a,
-      "The TensorStructInfo of each tensor of a file or an index, by name.");
+      "stored_tensors",
+      [](const py::object& path) {
+        const std::string from = to_path(path);
+        return without_gil([&] { return stored_tensors(from); });
+      },
+      "path"_a, "The TensorStructInfo of each tensor of a file or an index, by name.");
 }
 
 }  // namespace tutti::python

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
+#include <cstring>
+
 #include "python/gil.h"
 #include "tutti/error.h"
 #include "tutti/worker.h"
@@ -29,6 +31,12 @@ void raise(py::object exception, const std::exception_ptr& original) {
   PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
 }
 
+/// A message may quote what a file, or a name, has: bytes that are not UTF-8 are shown as \x..
+py::object text_of(const char* message) {
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(message, static_cast<py::ssize_t>(std::strlen(message)), "backslashreplace"));
+}
+
 void translate(std::exception_ptr thrown) {  // NOLINT: by value, for pybind11
   if (!thrown) return;
   try {
@@ -38,24 +46,24 @@ void translate(std::exception_ptr thrown) {  // NOLINT: by value, for pybind11
   } catch (const RemoteError& error) {
     py::list failures;
     for (const WorkerFailure& failure : error.failures()) failures.append(failure_object(failure));
-    py::object exception = errors().attr("RemoteError")(error.what());
+    py::object exception = errors().attr("RemoteError")(text_of(error.what()));
     exception.attr("failures") = failures;
     exception.attr("workers") = py::cast(error.workers());
     raise(exception, thrown);
   } catch (const UsageError& error) {
-    raise(errors().attr("UsageError")(error.what()), thrown);
+    raise(errors().attr("UsageError")(text_of(error.what())), thrown);
   } catch (const TimeoutError& error) {
-    raise(errors().attr("TimeoutError")(error.what()), thrown);
+    raise(errors().attr("TimeoutError")(text_of(error.what())), thrown);
   } catch (const Preempted& error) {
-    raise(errors().attr("Preempted")(error.what()), thrown);
+    raise(errors().attr("Preempted")(text_of(error.what())), thrown);
   } catch (const TransportError& error) {
-    raise(errors().attr("TransportError")(error.what()), thrown);
+    raise(errors().attr("TransportError")(text_of(error.what())), thrown);
   } catch (const SystemError& error) {
-    raise(errors().attr("SystemError")(error.what()), thrown);
+    raise(errors().attr("SystemError")(text_of(error.what())), thrown);
   } catch (const ModuleError& error) {
     raise(errors().attr("ModuleError")(fmt::format("{}: {}", error.kind(), error.what())), thrown);
   } catch (const Error& error) {
-    raise(errors().attr("Error")(error.what()), thrown);
+    raise(errors().attr("Error")(text_of(error.what())), thrown);
   }
 }
 

@@ -5,17 +5,20 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "support/session_kinds.h"
 
 namespace {
 
 using namespace tutti;
+using namespace std::chrono_literals;
 using namespace tutti::distributed;
 using namespace tutti_test;
 namespace fs = std::filesystem;
 
 const bool registered[] = {
+    register_global_func("checkpoint.sleep", [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }),
     register_global_func("checkpoint.add",
                          [](const Tensor& part, double more) {
                            for (float& x : part.values<float>()) x += static_cast<float>(more);
@@ -100,10 +103,12 @@ TEST_F(Checkpoint, a_save_whose_handle_or_session_goes_comes_to_its_end) {
     save_async(s, path("x.safetensors"), {{"x", tensor(s, "S[0]")}});
     EXPECT_TRUE(fs::exists(path("x.safetensors")));
     std::optional<Saving> saving = save_async(s, path("y.safetensors"), {{"x", tensor(s, "S[0]")}});
+    Saving other = save_async(s, path("z.safetensors"), {{"x", tensor(s, "S[0]")}});
     s.shutdown();
     EXPECT_NO_THROW(saving.reset());
+    EXPECT_EQ(message_of<Error>([&] { other.wait(); }), "");
   }
-  EXPECT_EQ(files(), (std::vector<std::string>{"x.safetensors", "y.safetensors"}));
+  EXPECT_EQ(files(), (std::vector<std::string>{"x.safetensors", "y.safetensors", "z.safetensors"}));
 }
 
 TEST_F(Checkpoint, a_worker_that_fails_leaves_the_earlier_files) {
@@ -126,6 +131,55 @@ TEST_F(Checkpoint, a_worker_that_fails_leaves_the_earlier_files) {
   EXPECT_THROW(save(s, path("x.npy"), {{"x", x}, {"y", x}}), UsageError);
   EXPECT_THROW(save(s, path("x.safetensors"), {{"", x}}), UsageError);
   EXPECT_EQ(files(), std::vector<std::string>{"x.safetensors"});
+}
+
+/// The workers come to it later, find that it has been given up, and go on.
+TEST_F(Checkpoint, a_save_that_was_not_waited_for_makes_nothing) {
+  Session s = make_session();
+  const DTensor x = tensor(s, "S[0]");
+  save(s, path("x.safetensors"), {{"x", x}});
+  const DTensor other = tensor(s, "S[0]", 100);
+  s.sync_all();
+  for (const bool is_async : {false, true}) {
+    s.call(s.get_global_func("checkpoint.sleep"), {300});
+    EXPECT_THROW(
+        {
+          if (is_async) save_async(s, path("x.safetensors"), {{"x", other}}, {}, 50ms);
+          else save(s, path("x.safetensors"), {{"x", other}}, {}, 50ms);
+        },
+        TimeoutError);
+    EXPECT_EQ(message_of<Error>([&] { s.sync_all(); }), "");
+    EXPECT_EQ(files(), std::vector<std::string>{"x.safetensors"});
+    EXPECT_EQ(to_vector(load(s, path("x.safetensors"), all(), everywhere("R")).at("x").full()), iota(35));
+  }
+}
+
+TEST_F(Checkpoint, of_saves_to_one_path_the_last_one_counts) {
+  Session s = make_session();
+  for (const char* name : {"x.safetensors", "x.safetensors.index.json"}) {
+    std::vector<Saving> savings;
+    for (int i = 0; i < 10; ++i)
+      savings.push_back(save_async(s, path(name), {{"x", tensor(s, "S[0]", static_cast<float>(i))}}, {.file_bytes = 1}));
+    for (Saving& saving : savings) EXPECT_EQ(message_of<Error>([&] { saving.wait(); }), "");
+    EXPECT_EQ(to_vector(load(s, path(name), all(), everywhere("R")).at("x").full()), iota(35, 9));
+  }
+  EXPECT_EQ(files().size(), 3u);
+}
+
+/// As in huggingface's cache: names that are links to files with others.
+TEST_F(Checkpoint, a_link_is_read_and_replaced) {
+  Session s = make_session();
+  const DTensor x = tensor(s, "S[0]");
+  save(s, path("x.safetensors"), {{"x", x}});
+  fs::rename(path("x.safetensors"), path("blob"));
+  fs::create_symlink("blob", path("x.safetensors"));
+  EXPECT_EQ(to_vector(load(s, path("x.safetensors"), all(), everywhere("S[1]")).at("x").full()), iota(35));
+  save(s, path("x.safetensors"), {{"x", tensor(s, "S[0]", 50)}});
+  EXPECT_FALSE(fs::is_symlink(path("x.safetensors")));
+  EXPECT_EQ(to_vector(load(s, path("x.safetensors"), all(), everywhere("S[1]")).at("x").full()), iota(35, 50));
+  EXPECT_EQ(files(), (std::vector<std::string>{"blob", "x.safetensors"}));
+  fs::create_directory(path("y.safetensors"));
+  EXPECT_THROW(save(s, path("y.safetensors"), {{"x", x}}), UsageError);
 }
 
 TEST_F(Checkpoint, a_byte_that_has_changed_is_found) {

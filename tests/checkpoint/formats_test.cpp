@@ -57,6 +57,10 @@ TEST(Formats, what_safetensors_says_is_read_again) {
 TEST(Formats, damaged_safetensors_are_refused) {
   const std::string ok = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_EQ(refusal("{" + ok + "}", 8), "");
+  EXPECT_EQ(refusal(R"({"__metadata__":null,"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"more":1}})", 8), "");
+  Catalogue bad;
+  bad["\xff"].sinfo = {{2}, kFloat32};
+  EXPECT_THROW(format_safetensors(bad, {}), UsageError);
   for (const auto& [header, bytes, expected] : {
            std::tuple("{" + ok + "}", 7, "cut off"),
            {"{" + ok + "}", 9, "damaged"},
@@ -78,7 +82,10 @@ TEST(Formats, damaged_safetensors_are_refused) {
            {"[]", 0, "JSON object"},
            {"{\"\xff\": 1}", 0, "no JSON"},
            {"", 0, "no JSON"},
-           {std::string(100000, '[') + std::string(100000, ']'), 0, "JSON object"},
+           {std::string(100000, '[') + std::string(100000, ']'), 0, "levels deep"},
+           {R"({"a":{"dtype":"F32","shape":[[)" + std::string(100000, '[') + std::string(100000, ']') + "]]}}", 0, "levels deep"},
+           {"{\"a\":{\"dtype\":\"F32\",\"shape\":[\"\xc3\xa4\"],\"data_offsets\":[0,8]}}", 8, "got \"\\u00e4\""},
+           {"{" + ok + "}" + std::string(1, '\0') + "}", 8, "NUL"},
        })
     EXPECT_NE(refusal(header, bytes).find(expected), std::string::npos)
         << header.substr(0, 100) << ": " << refusal(header, bytes);
@@ -111,7 +118,7 @@ TEST(Formats, npy) {
   EXPECT_EQ(refused("{\"shape\": (2,), 'descr': '<f4', 'fortran_order': False}\n"), "");
   for (const auto& [dict, expected] : {
            std::pair("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", "dtype '>f4'"),
-           {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1), }", "column-major"},
+           {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", "column-major"},
            {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", "records"},
            {"{'descr': '<f4', 'fortran_order': False, 'shape': (2), }", "expected ','"},
            {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "2^63"},
@@ -197,20 +204,34 @@ TEST_F(Remains, only_those_of_saves_that_ended_are_removed) {
     EXPECT_TRUE(has(name)) << name;
 }
 
-TEST_F(Remains, of_an_index_also_the_files_that_it_names_no_more) {
+TEST_F(Remains, files_that_an_index_names_are_not_removed) {
   const std::string path = (folder / "m.safetensors.index.json").string();
   Catalogue tensors;
   tensors["a"].sinfo = {{0}, kFloat32};
   std::ofstream(folder / "m-00001-of-00001.aaaaaaaa.safetensors") << format_safetensors(tensors, {});
   std::ofstream(path) << format_index({{"a", "m-00001-of-00001.aaaaaaaa.safetensors"}}, 0, {});
   for (const char* name :
-       {"m-00001-of-00002.bbbbbbbb.safetensors", "m-big-00001-of-00002.bbbbbbbb.safetensors", "m-00001-of-00002.safetensors"})
+       {"m-00001-of-00002.bbbbbbbb.safetensors", "m-big-00001-of-00002.bbbbbbbb.safetensors", "m-00001-of-00002.safetensors",
+        "m-00001-of-00002.cccccccc.safetensors", "m.safetensors.index.json.bbbbbbbb.saving"})
     make(name);
+  EXPECT_EQ(files_of_index(path), std::set<std::string>{(folder / "m-00001-of-00001.aaaaaaaa.safetensors").string()});
+  {
+    const tutti::detail::Ledger killed(path + ".aaaaaaaa.saving", 2,
+                                       1);  // after it had replaced the index of the files "dddddddd"
+    killed.set_earlier("dddddddd");
+    make("m-00001-of-00001.dddddddd.safetensors");
+  }
   remove_remains(path);
-  EXPECT_FALSE(has("m-00001-of-00002.bbbbbbbb.safetensors"));
-  for (const char* name :
-       {"m-00001-of-00001.aaaaaaaa.safetensors", "m-big-00001-of-00002.bbbbbbbb.safetensors", "m-00001-of-00002.safetensors"})
+  EXPECT_FALSE(has("m-00001-of-00002.bbbbbbbb.safetensors") || has("m-00001-of-00001.dddddddd.safetensors"));
+  EXPECT_FALSE(has("m.safetensors.index.json.aaaaaaaa.saving"));
+  for (const char* name : {"m-00001-of-00001.aaaaaaaa.safetensors", "m-big-00001-of-00002.bbbbbbbb.safetensors",
+                           "m-00001-of-00002.safetensors", "m-00001-of-00002.cccccccc.safetensors"})
     EXPECT_TRUE(has(name)) << name;
+  for (const char* name : {"m-00001-of-00002.bbbbbbbb.safetensors", "m.safetensors.index.json.bbbbbbbb.saving"}) make(name);
+  std::ofstream(path) << "{";  // it may name any of them
+  remove_remains(path);
+  EXPECT_TRUE(has("m-00001-of-00002.bbbbbbbb.safetensors"));
+  EXPECT_TRUE(files_of_index(path).empty());
 }
 
 }  // namespace

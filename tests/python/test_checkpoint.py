@@ -125,10 +125,19 @@ def test_what_is_refused(tmp_path):
             (lambda: session.load(tmp_path / "x.safetensors", everyone, 3), tutti.UsageError, "placements: expected"),
             (lambda: session.load(tmp_path / "x.safetensors", DeviceMesh(1, [WORKERS]), "R"), tutti.UsageError, "not in this session"),
             (lambda: session.load(tmp_path / "y.safetensors", everyone, "R"), tutti.SystemError, "No such file"),
+            (lambda: session.load(tmp_path / "x.safetensors", everyone, {5: "R"}), tutti.UsageError, "expected names, got int"),
+            (lambda: session.load("a\0b.safetensors", everyone, "R"), tutti.UsageError, "NUL"),
+            (lambda: session.save(tmp_path / "x.safetensors", {"x": x}, metadata={"a": b"\xff"}), tutti.UsageError, "not UTF-8"),
             (lambda: session.save(tmp_path / "no" / "x.safetensors", {"x": x}), tutti.SystemError, "No such file"),
         ]:
             with pytest.raises(error, match=words.replace("[", r"\[")):
                 call()
+        header = b'{"\xff":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+        (tmp_path / "bad.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+        with pytest.raises(tutti.UsageError, match="bad.safetensors is no JSON.*UTF-8"):
+            stored_tensors(tmp_path / "bad.safetensors")
+        os.remove(tmp_path / "bad.safetensors")
+        assert session.load(tmp_path / "x.safetensors", everyone, {"x": None}) == {}
         os.mkfifo(tmp_path / "pipe.safetensors")
         with pytest.raises(tutti.UsageError, match="no regular file"):
             session.load(tmp_path / "pipe.safetensors", everyone, "R")
