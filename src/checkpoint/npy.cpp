@@ -125,7 +125,7 @@ class Reader {
 
 Catalogue parse_npy(std::string_view text, int64_t file_bytes, const std::string& file) {
   if (!text.starts_with(kMagic) || text.size() < 10) throw UsageError(fmt::format("{} is no .npy file", file));
-  const int version = text[6];
+  const int version = static_cast<unsigned char>(text[6]);
   if (version < 1 || version > 3) throw UsageError(fmt::format("{}: version {} of .npy, expected 1 to 3", file, version));
   const size_t length_bytes = version == 1 ? 2 : 4, begin = 8 + length_bytes;
   uint32_t length = 0;
