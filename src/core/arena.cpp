@@ -30,7 +30,7 @@ Arena& Arena::here() {
                      [] {
                        for (auto& extent : made->extents_) extent->inherited = true;
                        for (auto& blocks : made->free_) blocks.clear();
-                       made->cached_bytes_ = 0;
+                       made->used_bytes_ = made->cached_bytes_ = 0;
                        made->next_id_ = std::random_device{}();
                        made->mutex_.unlock();
                      });
@@ -70,6 +70,7 @@ void* Arena::allocate(size_t size_bytes) noexcept try {
     return nullptr;
   }
   extent.orders[first] = static_cast<int8_t>(order);
+  used_bytes_ += count_populated(extent, first, size_t{1} << order) * kLeast;
   return block;
 } catch (const std::exception& error) {
   log(warned_ ? LogLevel::kInfo : LogLevel::kWarn,
@@ -84,7 +85,9 @@ bool Arena::free(void* memory) noexcept {
   if (!extent) return false;
   if (extent->inherited) return true;
   auto* block = static_cast<std::byte*>(memory);
-  int8_t& order = extent->orders[static_cast<size_t>(block - extent->memory.data()) / kLeast];
+  const size_t first = static_cast<size_t>(block - extent->memory.data()) / kLeast;
+  int8_t& order = extent->orders[first];
+  used_bytes_ -= count_populated(*extent, first, size_t{1} << order) * kLeast;
   give_back(*extent, block, static_cast<size_t>(order));
   order = -1;
   return true;
@@ -211,8 +214,9 @@ size_t Arena::forget(Extent& extent, std::byte* block, size_t order) {
 void Arena::give_back(Extent& extent, std::byte* block, size_t order) {
   std::byte* begin = extent.memory.data();
   size_t populated = count_populated(extent, static_cast<size_t>(block - begin) / kLeast, size_t{1} << order) * kLeast;
-  if (cached_bytes_ + populated > kMostCached) populated -= forget(extent, block, order);
+  if (cached_bytes_ + populated > most_cached()) populated -= forget(extent, block, order);
   cached_bytes_ += populated;
+  if (cached_bytes_ > most_cached()) drop_cache();  // more was in use before
   for (; size_of(order) < extent.memory.size_bytes(); ++order) {
     std::byte* buddy = begin + (static_cast<size_t>(block - begin) ^ size_of(order));
     if (free_[order].erase(buddy) == 0) break;

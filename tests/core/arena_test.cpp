@@ -78,6 +78,17 @@ TEST(Arena, keeps_a_limit_of_free_memory) {
   EXPECT_LE(arena.cached_bytes(), Arena::kMostCached);
 }
 
+TEST(Arena, keeps_as_much_as_is_in_use) {
+  Arena& arena = Arena::here();
+  std::vector<void*> used, freed;
+  for (int i = 0; i < 6; ++i) used.push_back(arena.allocate(Arena::kExtent)), freed.push_back(arena.allocate(Arena::kExtent));
+  for (void* block : freed) arena.free(block);
+  EXPECT_EQ(arena.cached_bytes(), 6 * Arena::kExtent);
+  EXPECT_GT(arena.cached_bytes(), Arena::kMostCached);
+  for (void* block : used) arena.free(block);
+  EXPECT_LE(arena.cached_bytes(), Arena::kMostCached);
+}
+
 TEST(Arena, memory_given_back_is_zero_and_works_again) {
   const size_t size = 2 * Arena::kMostCached;  // more than is kept
   auto* block = static_cast<char*>(Arena::here().allocate(size));

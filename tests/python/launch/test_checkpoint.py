@@ -65,3 +65,58 @@ def test_killed_at_any_moment(tmp_path, name):
         assert remains > 0  # some were killed in the middle
         session.save(path, {"x": session.distribute(np.arange(6), mesh, "S[0]")})
         assert len(os.listdir(path.parent)) == (1 if name == "x.safetensors" else 2)
+
+
+MEMORY = """
+import sys
+import tutti
+from tutti.distributed import DeviceMesh, random
+
+SIZE, WORKERS = 96 << 20, 3
+
+
+def reset():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def status(key):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(key))
+
+
+def on_all(session, key):
+    value = session.define(status)(key)
+    return [value.debug_get_from_remote(worker) for worker in range(WORKERS)]
+
+
+def peak_of(session, work):
+    session.define(reset)()
+    before = on_all(session, "VmRSS")
+    kept = work()
+    taken = [after - now for after, now in zip(on_all(session, "VmHWM"), before)]
+    print(min(taken), max(taken))
+
+
+if __name__ == "__main__":
+    path, by = sys.argv[1:]
+    with tutti.ProcessSession(WORKERS) as session:
+        mesh = DeviceMesh(WORKERS)
+        x = random(session, (SIZE // 4 // 8192, 8192), mesh, by)
+        session.save(path, {"x": x})  # what is taken once
+        peak_of(session, lambda: session.save(path, {"x": x}))
+        peak_of(session, lambda: session.save_async(path, {"x": x}).wait())
+        peak_of(session, lambda: (session.load(path, mesh, by), session.load(path, mesh, by)))
+"""
+
+
+@pytest.mark.parametrize("by", ["S[0]", "S[1]"])
+def test_memory(tmp_path, by):
+    """Saving takes a few buffers, an asynchronous save the parts again; loading the parts and a few buffers, by columns, too."""
+    part, buffers, script = 32 << 20, 8 << 20, tmp_path / "memory.py"
+    script.write_text(MEMORY)
+    done = subprocess.run([sys.executable, str(script), str(tmp_path / "x.safetensors"), by], capture_output=True, text=True, check=True)
+    save, save_async, load = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert save[1] <= buffers
+    assert part - buffers <= save_async[0] and save_async[1] <= part + buffers
+    assert part - buffers <= load[0] and load[1] <= 2 * part + buffers  # one part lies where the copy lay
