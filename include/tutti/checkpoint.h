@@ -20,15 +20,16 @@ struct SaveOptions {
   int64_t file_bytes = int64_t{4} << 30;             ///< of an index: no file with more than one tensor is larger
 };
 
-/// A save that is under way. A handle; when the last copy goes, it waits for the end.
+/// A save that is under way. A handle; when the last copy goes, it waits for the end, and logs what went wrong.
 class TUTTI_API Saving {
  public:
   bool is_done() const;           ///< the files are there, or the save has failed
   int64_t total_bytes() const;    ///< of the tensors
   int64_t bytes_written() const;  ///< so far, as far as the file system shows it
-  /// Until the files are there. Synchronising.
+  /// Waits until the files are there. Synchronising.
   /// @throws SystemError  a worker could not write, or wrote nothing for TUTTI_TIMEOUT seconds: the earlier files are as they
-  /// were
+  ///         were; or the message says that the new ones are there
+  /// @throws TimeoutError  the save goes on
   void wait(Timeout timeout = {}, Where where = Where::current());
 
  private:
@@ -52,23 +53,28 @@ class TUTTI_API Saving {
 /// first. Synchronising.
 /// @throws UsageError  another ending; a dtype that the format lacks; a name that is empty or not UTF-8
 /// @throws RemoteError  a worker could not write
+/// @throws SystemError  no such folder, no room; as Saving::wait
+/// @throws TimeoutError  nothing appears; the files that were begun are removed once the workers are through with them
 TUTTI_API void save(Session& session, const std::string& path, const std::map<std::string, DTensor>& tensors,
                     const SaveOptions& options = {}, Timeout timeout = {}, Where where = Where::current());
 
 /// The same, but waits only until the workers have copied their parts. They write while the session works on. Synchronising.
-TUTTI_API Saving save_async(Session& session, const std::string& path, const std::map<std::string, DTensor>& tensors,
-                            const SaveOptions& options = {}, Timeout timeout = {}, Where where = Where::current());
+[[nodiscard]] TUTTI_API Saving save_async(Session& session, const std::string& path,
+                                          const std::map<std::string, DTensor>& tensors, const SaveOptions& options = {},
+                                          Timeout timeout = {}, Where where = Where::current());
 
-/// What a file or an index holds. A .npy file has one tensor, "".  @throws UsageError  it is damaged, or none of these
+/// What a file or an index holds. A .npy file has one tensor, "".
+/// @throws UsageError  it is damaged, or none of these; SystemError  it can't be read
 TUTTI_API std::map<std::string, TensorStructInfo> stored_tensors(const std::string& path);
 
-/// Says where a tensor is to lie; nothing: it is not loaded.
+/// Says where a tensor is to lie; nullopt leaves it out.
 using ChoosePlacement = std::function<std::optional<Placement>(const std::string& name, const TensorStructInfo& info)>;
 
 /// Loads tensors from a file or an index. Each worker reads its own bytes, and what lies close between them. With `verify`
 /// checksums are compared, if the file has those of tutti; that takes time. Synchronising.
 /// @throws UsageError   the file is damaged; a placement does not fit
 /// @throws RemoteError  a worker could not read; a checksum differs
+/// @throws SystemError  the file can't be read
 TUTTI_API std::map<std::string, DTensor> load(Session& session, const std::string& path, const DeviceMesh& mesh,
                                               const ChoosePlacement& choose, bool verify = true, Timeout timeout = {},
                                               Where where = Where::current());

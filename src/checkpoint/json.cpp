@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Looks at a text once before it is parsed: what is refused costs no memory, and no stack.
+/// Looks at a text once before it is parsed: what is refused costs little memory, and no stack.
 class Check : public nlohmann::json_sax<json> {
  public:
   explicit Check(const std::string& what) : what_(what) {}

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/file.h"
 #include "checkpoint/ledger.h"
 #include "core/log.h"
 #include "tutti/error.h"
@@ -77,6 +78,23 @@ std::string id_of(std::string_view file, const std::string& name, const std::str
     return of == name || (end == kPartEnd && is_data(of)) ? last_id(file) : std::string();
   }
   return {};
+}
+
+std::set<std::string> files_in(const fs::path& index) {
+  const detail::File file = detail::File::open(index.string());
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read(text.data(), text.size(), 0);
+  std::set<std::string> files;
+  for (const auto& [tensor, in] : parse_index(text, index.string())) files.insert(in);
+  return files;
+}
+
+/// By all indexes of the folder.  @throws  one can't be read: it may name any file
+std::set<std::string> named_in(const fs::path& folder) {
+  std::set<std::string> named;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename().string().ends_with(kIndexEnd)) named.merge(files_in(entry.path()));
+  return named;
 }
 
 void check_names(const Catalogue& tensors, const SaveOptions& options) {
@@ -151,13 +169,10 @@ void remove_remains(const std::string& path) noexcept try {
     if (const fs::path ledger = whole.parent_path() / file; file.ends_with(kLedgerEnd) && detail::Ledger::is_abandoned(ledger))
       left[id] = detail::Ledger::earlier_of(ledger);
   if (left.empty()) return;
-  // the last look: a save that was killed may have come to its end before. An index that can't be read may name any of them.
-  std::set<std::string> named, ids;
-  if (const auto status = fs::status(whole, error); !stem.empty() && status.type() != fs::file_type::not_found) {
-    if (error) return;
-    for (const auto& [tensor, stored] : read_catalogue(path)) named.insert(fs::path(stored.file).filename().string());
-    for (const std::string& file : named) ids.insert(id_of(file, name, stem));
-  }
+  // the last look: a save that was killed may have come to its end before
+  const std::set<std::string> named = stem.empty() ? std::set<std::string>() : named_in(whole.parent_path());
+  std::set<std::string> ids;  // of the index
+  for (const std::string& file : files_of_index(path)) ids.insert(id_of(fs::path(file).filename().string(), name, stem));
   std::set<std::string> replaced;
   for (const auto& [id, earlier] : left)
     if (ids.contains(id)) replaced.insert(earlier);
@@ -179,14 +194,25 @@ std::string id_of_index(const std::set<std::string>& files) {
 
 std::set<std::string> files_of_index(const std::string& path) noexcept try {
   std::set<std::string> files;
-  const std::string name = fs::path(path).filename().string();
-  if (name.ends_with(kIndexEnd) && fs::exists(path))
-    for (const auto& [tensor, stored] : read_catalogue(path))
-      if (!id_of(fs::path(stored.file).filename().string(), name, stem_of(name)).empty()) files.insert(stored.file);
+  const fs::path index(path);
+  const std::string name = index.filename().string();
+  if (name.ends_with(kIndexEnd) && fs::exists(index))
+    for (const std::string& file : files_in(index))
+      if (!id_of(file, name, stem_of(name)).empty()) files.insert((index.parent_path() / file).string());
   return files;
 } catch (const std::exception& error) {
   detail::log(detail::LogLevel::kDebug, "the files of {} stay: {}", path, error.what());
   return {};
+}
+
+void remove_replaced(const std::set<std::string>& files) noexcept try {
+  if (files.empty()) return;
+  const auto named = named_in(fs::path(*files.begin()).parent_path());
+  std::error_code error;
+  for (const std::string& file : files)
+    if (!named.contains(fs::path(file).filename().string())) fs::remove(file, error);
+} catch (const std::exception& error) {
+  detail::log(detail::LogLevel::kWarn, "files of an earlier save stay: {}", error.what());
 }
 
 }  // namespace tutti::distributed

@@ -36,6 +36,8 @@ void remove_remains(const std::string& path) noexcept;
 
 /// The files that an index names, if a save has made them; none if there is no such index.
 std::set<std::string> files_of_index(const std::string& path) noexcept;
+/// Removes these, but what an index in the same folder still names: it may be a copy of the one that was replaced.
+void remove_replaced(const std::set<std::string>& files) noexcept;
 std::string id_of_index(const std::set<std::string>& files);  ///< in the names of these; empty: there are none
 
 }  // namespace tutti::distributed

@@ -88,12 +88,12 @@ void Ledger::note(const std::string& path, int worker, size_t tensors, const Rec
 void Ledger::finish(const std::string& path, int worker, int64_t bytes_written, const std::vector<uint32_t>& crcs) {
   const File file = File::open_to_write(path);
   file.write(crcs.data(), sizeof(uint32_t) * crcs.size(), place_of(worker, crcs.size()) + static_cast<int64_t>(sizeof(Record)));
-  write_record(file, worker, crcs.size(), {State::kDone, bytes_written, {}});
+  write_record(file, worker, crcs.size(), {State::kDone, bytes_written, 0, {}});
   file.sync();  // else a full disk may be told to nobody
 }
 
 void Ledger::fail(const std::string& path, int worker, size_t tensors, const std::string& message) noexcept {
-  Record record{State::kFailed, 0, {}};
+  Record record{State::kFailed, 0, 0, {}};
   message.copy(record.message, sizeof record.message - 1);
   try {
     note(path, worker, tensors, record);

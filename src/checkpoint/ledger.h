@@ -15,8 +15,8 @@ class Ledger {
   enum class State : int64_t { kWriting, kDone, kFailed };
   struct Record {
     State state = State::kWriting;
-    int64_t bytes_written = 0;
-    char message[1008] = {};
+    int64_t bytes_written = 0, syncs = 0;  ///< the latter: begun and ended
+    char message[1000] = {};
   };
 
   /// The controller's. The file is locked as long as it is open, by which others know that the save goes on; one without content

@@ -32,7 +32,7 @@ class Sieve {
  public:
   Sieve(const File& file, const Runs& runs, int64_t tensor_begin)
       : file_(file),
-        is_open_(runs.length() >= kSieved || runs.pitch() > kSparse * runs.length()),
+        is_open_(runs.length() >= kSieved || runs.span() > kSparse * runs.part_bytes()),
         end_(tensor_begin + runs.end()) {}
   void read(std::byte* to, int64_t bytes, int64_t at) {
     if (is_open_) return file_.read(to, static_cast<size_t>(bytes), at);
@@ -90,6 +90,14 @@ std::pair<Tensor, uint32_t> load_part(const LoadedTensor& loaded, const File& fi
   return {part, has_crc ? crc.of(size_bytes(whole.shape, whole.dtype)) : 0};
 }
 
+void check_same(const File& file, const LoadedTensor& loaded) {
+  if (file.size() == loaded.file_bytes && file.time() == loaded.file_time) return;
+  throw SystemError(
+      fmt::format("{} is not what the controller has looked at: it has changed meanwhile, or is another file on "
+                  "this node; load it again",
+                  loaded.file));
+}
+
 /// runtime.disco.load_parts: this worker's parts, and at the end the terms of their CRCs.
 Value load_parts(const List& tensors, bool verify) {
   List parts;
@@ -101,15 +109,12 @@ Value load_parts(const List& tensors, bool verify) {
     if (!loaded.info.device_mesh().coordinate(worker::id())) continue;
     if (file.path() != loaded.file) {
       file = File::open(loaded.file);
-      if (file.size() != loaded.file_bytes || file.time() != loaded.file_time)
-        throw SystemError(
-            fmt::format("{} is not what the controller has looked at: it has changed meanwhile, or is another file "
-                        "on this node; load it again",
-                        loaded.file));
+      check_same(file, loaded);
     }
     auto [part, crc] = load_part(loaded, file, verify);
     parts.back() = std::move(part);
     crcs[i] = crc;
+    check_same(file, loaded);  // still
   }
   parts.emplace_back(Tensor::from<uint32_t>(crcs));
   return parts;

@@ -30,8 +30,8 @@ class Runs {
     for (size_t axis = 0; axis < whole.size(); ++axis) first_ += block.offset[axis] * strides_[axis];
   }
   int64_t part_bytes() const { return part_bytes_; }
-  int64_t length() const { return length_; }                                      ///< of a run
-  int64_t pitch() const { return outer_ == 0 ? length_ : strides_[outer_ - 1]; }  ///< from a run's begin to the next one's
+  int64_t length() const { return length_; }       ///< of a run
+  int64_t span() const { return end() - first_; }  ///< from the begin of the first to the end of the last, in the tensor
   /// Of the last run, in the tensor.
   int64_t end() const {
     int64_t end = length_ + first_;

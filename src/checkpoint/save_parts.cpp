@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <thread>
@@ -68,10 +67,7 @@ class Writer {
   }
   void write() {
     for (const Share& share : shares_) write(share);
-    for (auto& [path, file] : files_) {
-      file.sync();
-      file = File();
-    }
+    close();
     Ledger::finish(ledger_, worker_, bytes_, crcs_);
   }
   void start() {
@@ -107,9 +103,22 @@ class Writer {
     return Tensor::wrap(static_cast<std::byte*>(share.part.data()) + (begin - origin), {end - begin}, kUInt8, {}, {},
                         share.part.device());
   }
+  void note() const { Ledger::note(ledger_, worker_, crcs_.size(), {Ledger::State::kWriting, bytes_, syncs_, {}}); }
+  /// To the disk, which may take long.
+  void close() {
+    if (!file_) return;
+    for (const bool has_begun : {false, true}) {
+      if (has_begun) file_.sync();
+      ++syncs_;
+      note();
+    }
+    file_ = File();
+  }
   void write(const Share& share) {
-    File& file = files_[share.file];
-    if (!file) file = File::open_to_write(share.file);
+    if (file_.path() != share.file) {
+      close();
+      file_ = File::open_to_write(share.file);
+    }
     detail::PartialCrc crc;
     const bool is_here = share.part.device().type == dl::kCPU;
     const Tensor buffer = is_here ? Tensor() : Tensor::empty({std::min(kPiece, share.end - share.begin)}, kUInt8);
@@ -123,14 +132,14 @@ class Writer {
       }
       share.runs.each(begin, end, [&](const Run& run) {
         const auto* from = static_cast<const std::byte*>(piece.data()) + (run.in_part - begin);
-        file.write(from, static_cast<size_t>(run.bytes), share.file_begin + run.in_tensor);
+        file_.write(from, static_cast<size_t>(run.bytes), share.file_begin + run.in_tensor);
         crc.add(from, static_cast<size_t>(run.bytes), run.in_tensor);
       });
       bytes_ += end - begin;
       if (bytes_ - noted_ < kNoted) continue;
       noted_ = bytes_;
-      file.begin_to_sync();
-      Ledger::note(ledger_, worker_, crcs_.size(), {Ledger::State::kWriting, bytes_, {}});
+      file_.begin_to_sync();
+      note();
     }
     crcs_[share.tensor] = crc.of(share.whole_bytes);
   }
@@ -139,18 +148,14 @@ class Writer {
   const std::string ledger_;
   std::vector<uint32_t> crcs_;
   std::vector<Share> shares_;
-  std::map<std::string, File> files_;
-  int64_t bytes_ = 0, noted_ = 0;
+  File file_;  ///< that is written to: tensors of one file come one after another
+  int64_t bytes_ = 0, noted_ = 0, syncs_ = 0;
   std::thread thread_;
 };
 
 Value save_parts(Args args) {
   const std::string ledger = args[0].as<std::string>();
   const List& tensors = args[2].as<List>();
-  const auto is_given_up = [&] {  // the controller has removed the files: it did not wait longer
-    return !std::filesystem::exists(ledger) ||
-           std::ranges::any_of(tensors, [](const Value& tensor) { return !std::filesystem::exists(to_saved(tensor).file); });
-  };
   try {
     const auto writer = std::make_shared<Writer>(ledger, tensors, args.subspan(3));
     if (!args[1].as<bool>()) {
@@ -161,7 +166,6 @@ Value save_parts(Args args) {
     writer->start();
     return writer;
   } catch (const std::exception& error) {
-    if (is_given_up()) return {};
     Ledger::fail(ledger, worker::id(), tensors.size(), error.what());
     throw;
   }

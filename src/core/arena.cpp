@@ -163,13 +163,25 @@ bool Arena::may_take(size_t size_bytes) {
     return !left || size_bytes <= *left / kTakers;
   };
   if (has_room()) return true;
-  drop_cache();
+  drop_cache(0);
   return has_room();
 }
 
-void Arena::drop_cache() {
-  for (size_t order = 0; order < kOrders; ++order)
-    for (std::byte* block : free_[order]) cached_bytes_ -= forget(*extent_of(block), block, order);
+/// Large blocks first.
+void Arena::drop_cache(size_t down_to) {
+  for (size_t order = kOrders; order-- > 0;)
+    for (std::byte* block : free_[order]) {
+      if (cached_bytes_ <= down_to) return;
+      cached_bytes_ -= forget(*extent_of(block), block, order);
+    }
+}
+
+/// A limit of a control group counts what is free here, too, and other processes of the group can't have it.
+bool Arena::may_cache(size_t size_bytes) const {
+  if (size_bytes <= kMostCached) return true;
+  if (size_bytes > used_bytes_) return false;
+  const auto left = memory_left();
+  return !left || *left >= used_bytes_;
 }
 
 /// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal. Null: it is
@@ -214,9 +226,10 @@ size_t Arena::forget(Extent& extent, std::byte* block, size_t order) {
 void Arena::give_back(Extent& extent, std::byte* block, size_t order) {
   std::byte* begin = extent.memory.data();
   size_t populated = count_populated(extent, static_cast<size_t>(block - begin) / kLeast, size_t{1} << order) * kLeast;
-  if (cached_bytes_ + populated > most_cached()) populated -= forget(extent, block, order);
+  if (populated > 0 && !may_cache(cached_bytes_ + populated)) populated -= forget(extent, block, order);
   cached_bytes_ += populated;
-  if (cached_bytes_ > most_cached()) drop_cache();  // more was in use before
+  const size_t most = std::max(kMostCached, used_bytes_);
+  if (cached_bytes_ > most) drop_cache(most);  // more was in use before
   for (; size_of(order) < extent.memory.size_bytes(); ++order) {
     std::byte* buddy = begin + (static_cast<size_t>(block - begin) ^ size_of(order));
     if (free_[order].erase(buddy) == 0) break;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +14,10 @@
 namespace tutti::detail {
 
 /// The process's host memory that the other processes of its node can map: blocks of memfd extents, by halves (buddies) of powers
-/// of two. Extents stay for the life of the process, so a peer's mapping never loses its ground; of what is free
-/// as much stays as is in use, and kMostCached in any case: the rest goes back to the kernel. A program whose tensors come and go
-/// finds their memory again, which would take longer to clear than to fill. A child after fork() sees its parent's blocks
-/// (shared, not copied) and takes its own from new extents.
+/// of two. Extents stay for the life of the process, so a peer's mapping never loses its ground; what is free
+/// beyond kMostCached goes back to the kernel; beyond as much as is in use, if that is more, and a control group has room. A
+/// program whose tensors come and go finds their memory again, which would take longer to clear than to fill. A child after
+/// fork() sees its parent's blocks (shared, not copied) and takes its own from new extents.
 class Arena {
  public:
   static constexpr size_t kLeast = size_t{16} << 10;  ///< of a block; what is smaller is no business of an arena
@@ -54,11 +53,11 @@ class Arena {
   std::byte* take(size_t order);
   bool add_extent(size_t order);
   bool may_take(size_t size_bytes);
-  void drop_cache();
+  void drop_cache(size_t down_to);
   const char* why_not_populated(Extent& extent, size_t first, size_t units);
   size_t forget(Extent& extent, std::byte* block, size_t order);
   size_t count_populated(const Extent& extent, size_t first, size_t units) const;
-  size_t most_cached() const { return std::max(kMostCached, used_bytes_); }
+  bool may_cache(size_t size_bytes) const;
   void give_back(Extent& extent, std::byte* block, size_t order);
   bool can_hold(size_t size_bytes) const;
   static size_t size_of(size_t order) { return kLeast << order; }

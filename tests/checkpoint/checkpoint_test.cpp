@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <tuple>
 
 #include "support/session_kinds.h"
 
@@ -100,7 +101,7 @@ TEST_F(Checkpoint, an_asynchronous_save_keeps_what_was) {
 TEST_F(Checkpoint, a_save_whose_handle_or_session_goes_comes_to_its_end) {
   {
     Session s = make_session();
-    save_async(s, path("x.safetensors"), {{"x", tensor(s, "S[0]")}});
+    std::ignore = save_async(s, path("x.safetensors"), {{"x", tensor(s, "S[0]")}});
     EXPECT_TRUE(fs::exists(path("x.safetensors")));
     std::optional<Saving> saving = save_async(s, path("y.safetensors"), {{"x", tensor(s, "S[0]")}});
     Saving other = save_async(s, path("z.safetensors"), {{"x", tensor(s, "S[0]")}});
@@ -118,7 +119,7 @@ TEST_F(Checkpoint, a_worker_that_fails_leaves_the_earlier_files) {
   for (const bool is_async : {false, true}) {
     const DRef wrong = s.call(s.get_global_func("checkpoint.wrong_on"), {x.parts(), workers() - 1});
     const std::string why = message_of<RemoteError>([&] {
-      if (is_async) save_async(s, path("x.safetensors"), {{"x", DTensor(wrong, x.info())}});
+      if (is_async) std::ignore = save_async(s, path("x.safetensors"), {{"x", DTensor(wrong, x.info())}});
       else save(s, path("x.safetensors"), {{"x", DTensor(wrong, x.info())}});
     });
     EXPECT_NE(why.find("worker " + std::to_string(workers() - 1) + "'s part"), std::string::npos) << why;
@@ -144,11 +145,12 @@ TEST_F(Checkpoint, a_save_that_was_not_waited_for_makes_nothing) {
     s.call(s.get_global_func("checkpoint.sleep"), {300});
     EXPECT_THROW(
         {
-          if (is_async) save_async(s, path("x.safetensors"), {{"x", other}}, {}, 50ms);
+          if (is_async) std::ignore = save_async(s, path("x.safetensors"), {{"x", other}}, {}, 50ms);
           else save(s, path("x.safetensors"), {{"x", other}}, {}, 50ms);
         },
         TimeoutError);
     EXPECT_EQ(message_of<Error>([&] { s.sync_all(); }), "");
+    for (int i = 0; i < 500 && files().size() > 1; ++i) std::this_thread::sleep_for(10ms);
     EXPECT_EQ(files(), std::vector<std::string>{"x.safetensors"});
     EXPECT_EQ(to_vector(load(s, path("x.safetensors"), all(), everywhere("R")).at("x").full()), iota(35));
   }
@@ -164,6 +166,20 @@ TEST_F(Checkpoint, of_saves_to_one_path_the_last_one_counts) {
     EXPECT_EQ(to_vector(load(s, path(name), all(), everywhere("R")).at("x").full()), iota(35, 9));
   }
   EXPECT_EQ(files().size(), 3u);
+}
+
+/// The first one takes longer than the last one.
+TEST_F(Checkpoint, a_save_that_fails_leaves_the_order_of_the_others) {
+  Session s = make_session();
+  const DTensor large = zeros(s, {{{8 << 20}}, all(), Placement::from_text("S[0]")}), x = tensor(s, "S[0]");
+  const DRef wrong = s.call(s.get_global_func("checkpoint.wrong_on"), {x.parts(), 0});
+  Saving first = save_async(s, path("x.safetensors"), {{"large", large}});
+  EXPECT_THROW(save(s, path("x.safetensors"), {{"x", DTensor(wrong, x.info())}}), RemoteError);
+  save(s, path("x.safetensors"), {{"x", x}});
+  EXPECT_EQ(message_of<Error>([&] { first.wait(); }), "");
+  EXPECT_EQ(stored_tensors(path("x.safetensors")).size(), 1u);
+  EXPECT_TRUE(stored_tensors(path("x.safetensors")).contains("x"));
+  EXPECT_EQ(files(), std::vector<std::string>{"x.safetensors"});
 }
 
 /// As in huggingface's cache: names that are links to files with others.

@@ -228,6 +228,12 @@ TEST_F(Remains, files_that_an_index_names_are_not_removed) {
                            "m-00001-of-00002.safetensors", "m-00001-of-00002.cccccccc.safetensors"})
     EXPECT_TRUE(has(name)) << name;
   for (const char* name : {"m-00001-of-00002.bbbbbbbb.safetensors", "m.safetensors.index.json.bbbbbbbb.saving"}) make(name);
+  std::ofstream(folder / "best.safetensors.index.json") << format_index({{"a", "m-00001-of-00002.bbbbbbbb.safetensors"}}, 0, {});
+  remove_remains(path);  // that index had this name
+  remove_replaced({(folder / "m-00001-of-00002.bbbbbbbb.safetensors").string()});
+  EXPECT_TRUE(has("m-00001-of-00002.bbbbbbbb.safetensors"));
+  make("m.safetensors.index.json.bbbbbbbb.saving");
+  fs::remove(folder / "best.safetensors.index.json");
   std::ofstream(path) << "{";  // it may name any of them
   remove_remains(path);
   EXPECT_TRUE(has("m-00001-of-00002.bbbbbbbb.safetensors"));

@@ -143,3 +143,76 @@ def test_what_is_refused(tmp_path):
             session.load(tmp_path / "pipe.safetensors", everyone, "R")
         assert sorted(os.listdir(tmp_path)) == ["pipe.safetensors", "x.safetensors"]
         assert same(session.load(tmp_path / "x.safetensors", everyone, "S[1]")["x"].full().numpy(), np.arange(12.0).reshape(3, 4))
+
+
+def write_cache(folder, arrays, short=()):
+    """A folder as TVM's tvmjs writes it: two parameters a file."""
+    files, names = [], list(arrays)
+    for number in range(0, len(names), 2):
+        data, records = b"", []
+        for name in names[number : number + 2]:
+            array = arrays[name]
+            raw = (array.view("uint32") >> 16).astype("uint16").tobytes() if name in short else array.tobytes()
+            records.append({"name": name, "shape": array.shape, "dtype": str(array.dtype), "format": "f32-to-bf16" if name in short else "raw",
+                            "nbytes": len(raw), "byteOffset": len(data)})  # fmt: skip
+            data += raw
+        path = f"params_shard_{number // 2}.bin"
+        (folder / path).write_bytes(data)
+        files.append({"dataPath": path, "format": "raw-shard", "nbytes": len(data), "records": records})
+    text = json.dumps({"metadata": {"ParamSize": len(arrays)}, "records": files})
+    (folder / "tensor-cache.json").write_text(text)
+    return str(folder / "tensor-cache.json"), text
+
+
+def test_shard_loader(session, tmp_path):
+    """Disco's functions, with a number of parts that is the number of workers."""
+    n = WORKERS
+    arrays = {f"param_{i}": some_array(i, shape, dtype) for i, (shape, dtype) in enumerate([((4, 3 * n), "float16"), ((2 * n, 5), "float32"), ((7,), "int32")])}
+    whole = arrays["param_3"] = (some_array(9, (3, 5), "int16").astype("float32")).view("uint32")
+    arrays["param_3"] = whole = (whole >> 16 << 16).view("float32")
+    path, cache = write_cache(tmp_path, arrays, short=["param_3"])
+    shard_info = json.dumps({"param_0": [["test.shard_columns", [[n, 4, 3], "float16"], n]],
+                             "param_1": [["test.twice", [[2 * n, 5], "float32"]], ["test.shard_rows", [[n, 2, 5], "float32"], n]]})  # fmt: skip
+    get = session.get_global_func
+    loader = get("runtime.disco.ShardLoader")(path, cache, shard_info, None)
+    everything = get("runtime.disco.ShardLoaderLoadAll")(loader)
+    one = get("runtime.disco.ShardLoaderLoad")(loader, tutti.Shape([0]))
+    on_0 = get("runtime.disco.ShardLoaderLoadParamOnWorker0")(loader, 2)
+    for worker in range(n):
+        parts = [part.numpy() for part in everything.debug_get_from_remote(worker)]
+        assert same(parts[0], np.ascontiguousarray(arrays["param_0"][:, 3 * worker : 3 * worker + 3])) and same(parts[0], one.debug_get_from_remote(worker).numpy())
+        assert same(parts[1], 2 * arrays["param_1"][2 * worker : 2 * worker + 2]) and same(parts[2], arrays["param_2"]) and same(parts[3], whole)
+    assert same(on_0.debug_get_from_remote(0).numpy(), arrays["param_2"])
+    for wrong, words in [('{"param_0": [["test.shard_columns", [[%d, 4, 3], "float16"], 1]]}' % (n + 1), "one for each worker"), ('{"param_0": [["none", [[1], "int8"]]]}', "none"),
+                         ('{"param_0": 3}', "expected a list"), ("[", "no JSON")]:  # fmt: skip
+        with pytest.raises(tutti.RemoteError, match=words):
+            get("runtime.disco.ShardLoaderLoad")(get("runtime.disco.ShardLoader")(path, cache, wrong, None), tutti.Shape([0])).debug_get_from_remote(0)
+            session.sync_all()
+    with pytest.raises(tutti.RemoteError, match="parameter 4 of 4"):
+        get("runtime.disco.ShardLoaderLoad")(loader, tutti.Shape([4]))
+        session.sync_all()
+    with pytest.raises(tutti.RemoteError, match="expected 24"):
+        get("runtime.disco.ShardLoader")(path, cache.replace('"shape": [7]', '"shape": [6]'), None, None)
+        session.sync_all()
+    os.remove(tmp_path / "params_shard_1.bin")
+    with pytest.raises(tutti.RemoteError, match="params_shard_1.bin: No such file"):
+        get("runtime.disco.ShardLoaderLoad")(loader, tutti.Shape([2]))
+        session.sync_all()
+    assert same(get("runtime.disco.ShardLoaderLoad")(loader, 1).debug_get_from_remote(0).numpy(), 2 * arrays["param_1"][:2])
+
+
+def test_shard_loader_of_shards(session, tmp_path):
+    arrays = {f"param_{i}_shard-{worker + 1}-of-{WORKERS}": some_array(10 * i + worker, (i + 1, 3), "float32") for worker in range(WORKERS) for i in range(3)}
+    path, cache = write_cache(tmp_path, arrays)
+    loader = session.get_global_func("runtime.disco.ShardLoader")(path, cache, "", None)
+    everything = session.get_global_func("runtime.disco.ShardLoaderLoadAllPresharded")(loader)
+    one = session.get_global_func("runtime.disco.ShardLoaderLoadPresharded")(loader, tutti.Shape([1]))
+    for worker in range(WORKERS):
+        for i, part in enumerate(everything.debug_get_from_remote(worker)):
+            assert same(part.numpy(), arrays[f"param_{i}_shard-{worker + 1}-of-{WORKERS}"])
+        assert same(one.debug_get_from_remote(worker).numpy(), arrays[f"param_1_shard-{worker + 1}-of-{WORKERS}"])
+    other, cache = write_cache(tmp_path, {name.replace(f"of-{WORKERS}", f"of-{WORKERS + 1}"): array for name, array in arrays.items()})
+    loader = session.get_global_func("runtime.disco.ShardLoader")(other, cache, "", None)
+    with pytest.raises(tutti.RemoteError, match="is not shard 1 of"):
+        session.get_global_func("runtime.disco.ShardLoaderLoadPresharded")(loader, tutti.Shape([0]))
+        session.sync_all()
