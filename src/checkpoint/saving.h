@@ -20,7 +20,7 @@
 namespace tutti::distributed {
 
 /// A save from its begin to its end. What it has made goes with it, unless it has ended well.
-struct Saving::State {
+struct [[gnu::visibility("hidden")]] Saving::State {
   State(const std::string& path, const std::map<std::string, TensorStructInfo>& tensors, SaveOptions given, int workers);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
