@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from test_launch import mpi
 
 import tutti
 from tutti.distributed import DeviceMesh
@@ -65,6 +66,34 @@ def test_killed_at_any_moment(tmp_path, name):
         assert remains > 0  # some were killed in the middle
         session.save(path, {"x": session.distribute(np.arange(6), mesh, "S[0]")})
         assert len(os.listdir(path.parent)) == (1 if name == "x.safetensors" else 2)
+
+
+ROOM = """
+import os
+import signal
+import sys
+import numpy as np
+import tutti
+from tutti.distributed import DeviceMesh
+
+with tutti.Session() as session:
+    mesh = DeviceMesh(session.num_workers)
+    last, other = (session.distribute(np.full(5, value, "float32"), mesh, "S[0]") for value in (1, 2))
+    session.sync_all()
+    session.on_preemption(lambda: session.save(sys.argv[1], {"last": last}))
+    os.kill(os.getpid(), signal.SIGUSR1)
+    session.save_async(sys.argv[1], {"other": other}).wait()
+"""
+
+
+def test_a_hook_that_saves_while_another_save_begins(tmp_path):
+    (tmp_path / "room.py").write_text(ROOM)
+    path = tmp_path / "data" / "x.safetensors"
+    path.parent.mkdir()
+    mpi(2, "-m", "tutti", str(tmp_path / "room.py"), str(path), code=75)
+    with tutti.ThreadedSession(1) as session:
+        assert (session.load(path, DeviceMesh(1), "R")["last"].full().numpy() == 1).all()
+    assert os.listdir(path.parent) == ["x.safetensors"]
 
 
 MEMORY = """

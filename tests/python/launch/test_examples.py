@@ -2,9 +2,12 @@
 
 import os
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
-from test_launch import mpi
+from test_launch import ENVIRONMENT, MPIRUN, mpi
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 EXAMPLES = os.path.join(ROOT, "examples", "python")
@@ -31,6 +34,27 @@ def test_digits_on_a_mesh(tmp_path):
         assert float(re.search(mesh + r" workers: accuracy ([\d.]+)", out)[1]) >= 0.95
         weights.append(dict(np.load(tmp_path / "w.npz")))
     assert len(weights[0]) == 4 and max(abs(w[name] - weights[0][name]).max() for w in weights for name in w) < 1e-3
+
+
+def test_digits_that_make_room(tmp_path):
+    """Told to make room, then on other workers from where it was: the weights of a training that nothing has stopped."""
+    import numpy as np
+
+    args = ["-m", "tutti", os.path.join(EXAMPLES, "digits_2d.py"), "--epochs", "300"]
+    checkpoint = str(tmp_path / "x.safetensors")
+    mpi(2, *args, "--weights", str(tmp_path / "whole.npz"))
+    first = subprocess.Popen([MPIRUN, "-n", "4", sys.executable, *args, "--tensor", "2", "--checkpoint", checkpoint],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)  # fmt: skip
+    while not first.stdout.readline().startswith("epoch 50:"):
+        assert first.poll() is None
+    first.send_signal(signal.SIGUSR1)
+    said = first.communicate(timeout=60)[0]
+    assert first.returncode == 75, said
+    out = mpi(3, *args, "--checkpoint", checkpoint, "--weights", str(tmp_path / "parts.npz")).stdout
+    assert 50 < int(re.search(r"goes on after (\d+) epochs", out)[1]) < 300 and "3 x 1 workers" in out
+    whole, parts = (dict(np.load(tmp_path / name)) for name in ("whole.npz", "parts.npz"))
+    assert len(whole) == 4 and max(abs(whole[name] - parts[name]).max() for name in whole) < 1e-3
+    assert os.listdir(tmp_path).count("x.safetensors") == 1 and len(os.listdir(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("n, heads", [(1, 6), (2, 1), (3, 6), (4, 6), (8, 6)])
