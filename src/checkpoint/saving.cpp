@@ -21,6 +21,8 @@ using detail::File;
 using detail::Ledger;
 using Clock = std::chrono::steady_clock;
 
+std::atomic<bool> is_exiting{false};  // the program ends: nothing waits for workers any more
+
 std::string what(const std::exception_ptr& error) noexcept try {
   std::rethrow_exception(error);
 } catch (const std::exception& found) {
@@ -94,12 +96,15 @@ void Saving::State::await_earlier() const {
 
 void Saving::State::give_up(const std::shared_ptr<State>& state) {
   static std::mutex mutex;
-  static auto& kept = *new std::vector<std::shared_ptr<State>>;  // leaked: nothing waits for these when a program ends
+  static struct Kept {
+    std::vector<std::shared_ptr<State>> states;
+    ~Kept() { is_exiting = true; }
+  } kept;
   state->is_given_up = state->is_told = true;
   if (!state->thread.joinable()) state->start();
   const std::lock_guard lock(mutex);
-  std::erase_if(kept, [](const std::shared_ptr<State>& each) { return each->has_ended(); });
-  kept.push_back(state);
+  std::erase_if(kept.states, [](const std::shared_ptr<State>& each) { return each->has_ended(); });
+  kept.states.push_back(state);
 }
 
 /// Until all have written. What they have written grows meanwhile, or the save has failed.
@@ -109,7 +114,7 @@ void Saving::State::await_workers() {
   auto last_change = Clock::now();
   int64_t last = 0;
   for (auto pause = 1ms;; pause = std::min<std::chrono::milliseconds>(2 * pause, 50ms)) {
-    const bool is_last_look = controller->has_ended();  // workers write to the end before a session ends
+    const bool is_last_look = controller->has_ended() || is_exiting;  // workers write to the end before a session ends
     int64_t bytes = 0, syncs = 0;
     std::optional<size_t> slow, failed;
     const auto records = ledger->records();
