@@ -61,6 +61,12 @@ json parse_object(std::string_view text, const std::string& what) {
   return object;
 }
 
+int64_t to_number(const json& value, const std::string& what) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX})
+    throw UsageError(fmt::format("{}: expected a number from 0 to 2^63 - 1, got {}", what, shown(value)));
+  return value.get<int64_t>();
+}
+
 std::string format_json(const json& value, int indent) {
   try {
     return value.dump(indent);

@@ -120,9 +120,6 @@ Value load_parts(const List& tensors, bool verify) {
   return parts;
 }
 
-/// runtime.disco.load_item: one of them.
-Value load_item(const List& parts, int64_t index) { return parts.at(static_cast<size_t>(index)); }
-
 /// runtime.disco.check_loaded: all workers together hold the sums of the terms against what the files say. `expected`: None, it
 /// says nothing.
 void check_loaded(const List& parts, const List& names, const List& expected) {
@@ -170,7 +167,7 @@ std::map<std::string, DTensor> load(Session& session, const std::string& path, c
   std::map<std::string, DTensor> loaded;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto& [name, info] = wanted[i];
-    const DTensor tensor(controller.call_builtin("load_item", List{parts, static_cast<int64_t>(i)}, where),
+    const DTensor tensor(controller.call_builtin("shard_item", List{parts, static_cast<int64_t>(i)}, where),
                          without_partial(info));
     loaded.emplace(name, tensor.info() == info ? tensor : tensor.redistribute(info.placement(), {}, where));
   }
@@ -180,7 +177,6 @@ std::map<std::string, DTensor> load(Session& session, const std::string& path, c
 
 void register_load_parts() {
   register_global_func("runtime.disco.load_parts", load_parts, {.override_existing = true});
-  register_global_func("runtime.disco.load_item", load_item, {.override_existing = true});
   register_global_func("runtime.disco.check_loaded", check_loaded, {.override_existing = true});
 }
 

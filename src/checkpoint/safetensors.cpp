@@ -52,12 +52,6 @@ const char* name_of(DType dtype) {
   throw UsageError(fmt::format("save: safetensors has no dtype {}", to_string(dtype)));
 }
 
-int64_t to_number(const json& value, const std::string& what) {
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX})
-    throw UsageError(fmt::format("{}: expected a number from 0 to 2^63 - 1, got {}", what, shown(value)));
-  return value.get<int64_t>();
-}
-
 std::map<std::string, uint32_t> parse_crcs(const json& metadata, const std::string& what) {
   std::map<std::string, uint32_t> crcs;
   const auto found = metadata.find(kCrcs);

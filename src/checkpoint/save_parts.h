@@ -18,7 +18,7 @@ List to_values(const SavedTensor& tensor);
 
 // The functions that workers call.
 void register_save_parts();    ///< runtime.disco.save_parts(ledger, async, SavedTensors, part, ...): None, or what writes
-void register_load_parts();    ///< runtime.disco.load_parts, load_item, check_loaded
+void register_load_parts();    ///< runtime.disco.load_parts, check_loaded
 void register_shard_loader();  ///< runtime.disco.ShardLoader...
 
 }  // namespace tutti::distributed

@@ -48,16 +48,10 @@ std::string to_string_value(const json& value, const std::string& what) {
   return value.get<std::string>();
 }
 
-int64_t to_count(const json& value, const std::string& what) {
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX})
-    throw UsageError(fmt::format("{}: expected a number from 0 to 2^63 - 1, got {}", what, shown(value)));
-  return value.get<int64_t>();
-}
-
 TensorStructInfo to_sinfo(const json& shape, const json& dtype, const std::string& what) {
   TensorStructInfo sinfo;
   if (!shape.is_array()) throw UsageError(fmt::format("{}: expected a list as shape, got {}", what, shown(shape)));
-  for (const json& extent : shape) sinfo.shape.push_back(to_count(extent, what + ": shape"));
+  for (const json& extent : shape) sinfo.shape.push_back(to_number(extent, what + ": shape"));
   sinfo.dtype = parse_dtype(to_string_value(dtype, what + ": dtype"));
   size_bytes(sinfo.shape, sinfo.dtype);
   return sinfo;
@@ -143,7 +137,7 @@ class ShardLoader {
     const std::string name = to_string_value(member(file, "dataPath", path), path + ": dataPath");
     if (name.empty() || name == ".." || name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
       throw UsageError(fmt::format("{}: dataPath: expected the name of a file in the same folder, got '{}'", path, name));
-    const int64_t file_bytes = to_count(member(file, "nbytes", path), path + ": nbytes");
+    const int64_t file_bytes = to_number(member(file, "nbytes", path), path + ": nbytes");
     for (const json& record : list_of(member(file, "records", path), path + ": records")) {
       Parameter parameter;
       parameter.name = to_string_value(member(record, "name", path), path + ": name");
@@ -154,8 +148,8 @@ class ShardLoader {
       parameter.is_short = format == "f32-to-bf16" && parameter.sinfo.dtype == kFloat32;
       if (format != "raw" && format != "f32-to-bf16")
         throw UsageError(fmt::format("{}: format '{}', expected raw or f32-to-bf16", what, format));
-      parameter.begin = to_count(member(record, "byteOffset", what), what + ": byteOffset");
-      const int64_t bytes = to_count(member(record, "nbytes", what), what + ": nbytes"),
+      parameter.begin = to_number(member(record, "byteOffset", what), what + ": byteOffset");
+      const int64_t bytes = to_number(member(record, "nbytes", what), what + ": nbytes"),
                     expected = size_bytes(parameter.sinfo.shape, parameter.sinfo.dtype) / (parameter.is_short ? 2 : 1);
       if (bytes != expected || bytes > file_bytes || parameter.begin > file_bytes - bytes)
         throw UsageError(fmt::format("{}: {} bytes from byte {} of {}, which has {}; expected {}", what, bytes, parameter.begin,

@@ -60,6 +60,23 @@ SaveOptions to_options(const std::optional<std::map<std::string, std::string>>& 
   return options;
 }
 
+/// A function of Python's that saves by `how`, with the arguments that both have.
+template <class How>
+void def_save(py::module_& module, const char* name, How how, const char* what) {
+  module.def(
+      name,
+      [how](PySession& session, const py::object& path, const py::object& tensors,
+            const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
+            const std::optional<double>& timeout) {
+        const Where where = here();
+        const std::string to = to_path(path);
+        const auto values = to_tensors(tensors);
+        return without_gil(
+            [&] { return how(session.session(), to, values, to_options(metadata, file_bytes), to_timeout(timeout), where); });
+      },
+      "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(), what);
+}
+
 /// One placement for all; or by name, of those that are wanted; or a function of name and TensorStructInfo.
 ChoosePlacement to_choice(const py::object& placements, const std::map<std::string, TensorStructInfo>& stored) {
   std::map<std::string, Placement> chosen;
@@ -103,31 +120,10 @@ void bind_checkpoint(py::module_& module) {
             without_gil([&] { self.saving->wait(to_timeout(timeout), where); });
           },
           "timeout"_a = py::none(), "Until the files are there. Raises what went wrong. Synchronising.");
-  module.def(
-      "save",
-      [](PySession& session, const py::object& path, const py::object& tensors,
-         const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
-         const std::optional<double>& timeout) {
-        const Where where = here();
-        const std::string to = to_path(path);
-        const auto values = to_tensors(tensors);
-        without_gil([&] { save(session.session(), to, values, to_options(metadata, file_bytes), to_timeout(timeout), where); });
-      },
-      "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(),
-      "Saves DTensors by name: .safetensors, .safetensors.index.json with files beside it, or .npy. Synchronising.");
-  module.def(
-      "save_async",
-      [](PySession& session, const py::object& path, const py::object& tensors,
-         const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
-         const std::optional<double>& timeout) {
-        const Where where = here();
-        const std::string to = to_path(path);
-        const auto values = to_tensors(tensors);
-        return PySaving(without_gil([&] {
-          return save_async(session.session(), to, values, to_options(metadata, file_bytes), to_timeout(timeout), where);
-        }));
-      },
-      "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(),
+  def_save(module, "save", &save,
+           "Saves DTensors by name: .safetensors, .safetensors.index.json with files beside it, or .npy. Synchronising.");
+  def_save(
+      module, "save_async", [](auto&&... args) { return PySaving(save_async(args...)); },
       "The same, but waits only until the workers have copied their parts. They write while the session works on.");
   module.def(
       "load",
