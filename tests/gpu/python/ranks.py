@@ -1,6 +1,8 @@
 """Ranks of Python sum what is on their GPUs: mpirun -n N python3 -m tutti ranks.py. No pytest: it loads what may hide a
 fault, numpy and torch among them, before tutti."""
 
+import tempfile
+
 import tutti
 
 import numpy
@@ -12,6 +14,12 @@ with tutti.Session() as session:
     session.allreduce(sums, sums)
     for rank in range(ranks):
         assert (sums.debug_get_from_remote(rank).numpy() == ranks * numpy.arange(1000)).all(), f"of worker {rank}"
-    rows = session.distribute(numpy.arange(35, dtype="float32").reshape(7, 5), tutti.distributed.DeviceMesh(ranks), "S[0]")
-    assert (rows.redistribute("S[1]").full().numpy().ravel() == numpy.arange(35)).all()
+    mesh, numbers = tutti.distributed.DeviceMesh(ranks), numpy.arange(35, dtype="float32").reshape(7, 5)
+    rows = session.distribute(numbers, mesh, "S[0]")
+    assert (rows.redistribute("S[1]").full().numpy() == numbers).all()
+    assert (session.distribute(numbers, mesh, "P").redistribute("S[0]").full().numpy() == numbers).all()
+    with tempfile.TemporaryDirectory() as folder:
+        session.save(folder + "/rows.safetensors", {"rows": rows})
+        columns = session.load(folder + "/rows.safetensors", mesh, "S[1]")["rows"]
+        assert (columns.full().numpy() == numbers).all()
     print(f"summed by {ranks} ranks")
