@@ -137,6 +137,9 @@ TUTTI_API std::string to_string(const DTensorStructInfo& info);  ///< "float32 (
 /// What redistribute does: its exchanges, a line each, with the bytes that change workers.  @throws UsageError  two tensors
 TUTTI_API std::string explain(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
+/// The bytes that change workers when redistribute does that.  @throws UsageError  two tensors
+TUTTI_API int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStructInfo& to);
+
 /// Who holds what: a table, a line for each worker of the mesh.
 TUTTI_API std::string show(const DTensorStructInfo& info);
 
@@ -173,6 +176,9 @@ class TUTTI_API DTensor {
   DTensor slice(int axis, int64_t begin, int64_t end, int64_t step = 1, Where where = Where::current()) const;
   /// One index of such an axis, which the result lacks.
   DTensor select(int axis, int64_t index, Where where = Where::current()) const;
+  /// The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves.
+  /// @throws UsageError  not each axis once
+  DTensor transpose(std::vector<int> axes = {}, Where where = Where::current()) const;
 
  private:
   DRef parts_;
@@ -238,6 +244,13 @@ class TUTTI_API ShardMap {
   struct State;
   std::shared_ptr<State> state_;
 };
+
+/// A function that every worker has registered under this name makes the parts of a tensor: each worker of info's mesh calls it
+/// with its own parts of the DTensors among `args`, as they lie, and holds what it returns against `info`. Does not wait: what
+/// goes wrong there is a RemoteError of the next synchronising call.
+/// @throws UsageError  no argument is a DTensor, or one lies on another mesh
+TUTTI_API DTensor map_parts(const std::string& function, const std::vector<ShardMap::Argument>& args, const DTensorStructInfo& info,
+                            Where where = Where::current());
 
 }  // namespace tutti::distributed
 

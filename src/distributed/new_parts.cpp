@@ -1,7 +1,9 @@
 // Tensors that workers make by themselves, each its own part; and views of parts.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "distributed/access.h"
@@ -71,6 +73,25 @@ Value part_view(const Value& value, const List& values, int64_t axis_number, int
   return part.view(std::move(shape), std::move(strides), part.byte_offset() + static_cast<uint64_t>(offset));
 }
 
+/// runtime.disco.part_transpose
+Value part_transpose(const Value& value, const List& values, const Shape& axes) {
+  const DTensorStructInfo info = to_info(values);
+  if (!info.device_mesh().coordinate(worker::id())) return {};
+  const Tensor part = checked_part(value, info);
+  Shape shape, strides;
+  for (const int64_t axis : axes) {
+    shape.push_back(part.shape()[static_cast<size_t>(axis)]);
+    strides.push_back(part.strides()[static_cast<size_t>(axis)]);
+  }
+  return part.view(std::move(shape), std::move(strides), part.byte_offset());
+}
+
+/// The same cut along another axis.
+PlacementSpec with_axis(const PlacementSpec& spec, int axis) {
+  if (spec.kind() == PlacementSpecKind::kRagged) return PlacementSpec::ragged(axis, spec.sizes());
+  return PlacementSpec::sharding(axis);
+}
+
 /// Partial values of new tensors: made whole, and then made partial, where nothing moves.
 DTensor new_tensor(Session& session, const DTensorStructInfo& info, const Value& what, Where where) {
   detail::Controller& controller = Access::controller(session);
@@ -90,9 +111,7 @@ DTensor view_of(const DTensor& tensor, int axis, int64_t begin, int64_t count, i
     if (spec.axis() == axis)
       throw UsageError(fmt::format("{}: {} cuts axis {}; redistribute first, to a placement that does not", what,
                                    info.device_mesh().describe_dim(static_cast<int>(dim)), axis));
-    if (step != 0 || spec.axis() < axis) continue;
-    if (spec.kind() == PlacementSpecKind::kRagged) spec = PlacementSpec::ragged(spec.axis() - 1, spec.sizes());
-    else spec = PlacementSpec::sharding(spec.axis() - 1);
+    if (step == 0 && spec.axis() > axis) spec = with_axis(spec, spec.axis() - 1);
   }
   TensorStructInfo whole = info.tensor_sinfo();
   whole.shape[static_cast<size_t>(axis)] = count;
@@ -127,6 +146,29 @@ DTensor DTensor::select(int axis, int64_t index, Where where) const {
   return view_of(*this, axis, index, 1, 0, "select", where);
 }
 
+DTensor DTensor::transpose(std::vector<int> axes, Where where) const {
+  const size_t ndim = info_.tensor_sinfo().shape.size();
+  if (axes.empty())
+    for (size_t axis = ndim; axis-- > 0;) axes.push_back(static_cast<int>(axis));
+  std::vector<int> each(ndim);
+  std::iota(each.begin(), each.end(), 0);
+  if (!std::ranges::is_permutation(axes, each))
+    throw UsageError(fmt::format("transpose: axes ({}) of a tensor of shape {}; give each axis once", fmt::join(axes, ", "),
+                                 to_string(info_.tensor_sinfo().shape)));
+  TensorStructInfo whole = info_.tensor_sinfo();
+  std::vector<int> position(ndim);
+  for (size_t i = 0; i < ndim; ++i) {
+    whole.shape[i] = info_.tensor_sinfo().shape[static_cast<size_t>(axes[i])];
+    position[static_cast<size_t>(axes[i])] = static_cast<int>(i);
+  }
+  std::vector<PlacementSpec> specs = info_.placement().dim_specs();
+  for (PlacementSpec& spec : specs)
+    if (spec.cuts()) spec = with_axis(spec, position[static_cast<size_t>(spec.axis())]);
+  DTensorStructInfo result(whole, info_.device_mesh(), Placement(std::move(specs)));
+  const List args{parts_, to_values(info_), Shape(axes.begin(), axes.end())};
+  return {Access::controller(parts_, "transpose").call_builtin("part_transpose", args, where), std::move(result)};
+}
+
 DTensor empty(Session& session, const DTensorStructInfo& info, Where where) { return new_tensor(session, info, {}, where); }
 DTensor zeros(Session& session, const DTensorStructInfo& info, Where where) { return full(session, info, 0, where); }
 DTensor full(Session& session, const DTensorStructInfo& info, const Value& value, Where where) {
@@ -139,6 +181,7 @@ DTensor random(Session& session, const DTensorStructInfo& info, int64_t seed, Wh
 
 void register_new_parts() {
   register_global_func("runtime.disco.new_part", new_part, {.override_existing = true});
+  register_global_func("runtime.disco.part_transpose", part_transpose, {.override_existing = true});
   register_global_func("runtime.disco.part_view", part_view, {.override_existing = true});
 }
 

@@ -80,6 +80,14 @@ Function shard_function(const Function& function, const List& mesh_values, const
   return Function(function.name(), call, {});
 }
 
+/// runtime.disco.map_parts: name, DTensorStructInfo of the result, arguments.
+Value map_part(Args values) {
+  const DTensorStructInfo info = to_info(values[1]);
+  if (!info.device_mesh().coordinate(worker::id())) return {};
+  const auto name = values[0].as<std::string>();
+  return checked_result(get_global_func(name)(values.subspan(2)), {info}, name);
+}
+
 /// runtime.disco.shard_item: one of several results; None on workers that are not in the mesh.
 Value shard_item(const Value& results, int index) {
   if (results.is_none()) return {};
@@ -200,7 +208,25 @@ std::vector<DTensor> ShardMap::operator()(const std::vector<Argument>& args, con
   return tensors;
 }
 
+DTensor map_parts(const std::string& function, const std::vector<ShardMap::Argument>& args, const DTensorStructInfo& info,
+                  Where where) {
+  List values{function, to_values(info)};
+  const DTensor* first = nullptr;
+  for (const ShardMap::Argument& arg : args) {
+    const auto* tensor = std::get_if<DTensor>(&arg);
+    values.push_back(tensor ? Value(tensor->parts()) : std::get<Value>(arg));
+    if (!tensor) continue;
+    if (!first) first = tensor;
+    if (tensor->info().device_mesh() != info.device_mesh())
+      throw UsageError(fmt::format("{}: an argument lies on {}, the result is to lie on {}; redistribute one of them", function,
+                                   to_string(tensor->info().device_mesh()), to_string(info.device_mesh())));
+  }
+  if (!first) throw UsageError(fmt::format("{}: no argument is a DTensor", function));
+  return {Access::controller(first->parts(), "map_parts").call_builtin("map_parts", values, where), info};
+}
+
 void register_shard_map() {
+  register_global_func("runtime.disco.map_parts", map_part, {.override_existing = true});
   register_global_func("runtime.disco.shard_function", shard_function, {.override_existing = true});
   register_global_func("runtime.disco.shard_item", shard_item, {.override_existing = true});
 }

@@ -227,6 +227,12 @@ std::vector<Transition> plan(const DTensorStructInfo& from, const DTensorStructI
   return cost(by_parts) < cost(direct) ? by_parts : direct;
 }
 
+int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStructInfo& to) {
+  int64_t bytes = 0;
+  for (const Transition& step : plan(from, to)) bytes = sum_of(bytes, step.traffic().bytes);
+  return bytes;
+}
+
 std::string explain(const DTensorStructInfo& from, const DTensorStructInfo& to) {
   std::string text = fmt::format("{}\n", to_string(from));
   for (const Transition& step : plan(from, to)) {

@@ -114,13 +114,26 @@ PyShardMap make_shard_map(PySession& session, const Ref& func, const DeviceMesh&
   return {ShardMap(func.dref, mesh, std::move(in), std::move(out)), returns_one, returns_tensors, session.ref({}).about};
 }
 
+std::vector<ShardMap::Argument> to_arguments(const py::iterable& objects) {
+  std::vector<ShardMap::Argument> arguments;
+  for (const py::handle object : objects) {
+    if (py::isinstance<PyDTensor>(object)) arguments.emplace_back(object.cast<const PyDTensor&>().tensor);
+    else arguments.emplace_back(to_value(object));
+  }
+  return arguments;
+}
+
+PyDTensor map_parts_of(const std::string& function, const py::iterable& args, const DTensorStructInfo& info) {
+  const Where where = here();
+  std::shared_ptr<const About> about;
+  for (const py::handle arg : args)
+    if (!about && py::isinstance<PyDTensor>(arg)) about = arg.cast<const PyDTensor&>().about;
+  return {map_parts(function, to_arguments(args), info, where), about};
+}
+
 py::object call_shard_map(const PyShardMap& self, const py::args& args, const py::object& out_sinfos, const py::object& seconds) {
   const Where where = here();
-  std::vector<ShardMap::Argument> values;
-  for (const py::handle arg : args) {
-    if (py::isinstance<PyDTensor>(arg)) values.emplace_back(arg.cast<const PyDTensor&>().tensor);
-    else values.emplace_back(to_value(arg));
-  }
+  const auto values = to_arguments(args);
   if (!self.returns_tensors) {
     if (!out_sinfos.is_none())
       throw UsageError("shard_map: out_sinfos, but out_placements is None: the function returns no tensors");
@@ -238,6 +251,12 @@ void bind_dtensor(py::module_& module) {
           "A DRef: all of it on worker 0; None on the others.")
       .def("__getitem__", &get_item, "key"_a,
            "A part of it: ints and slices of axes that no mesh dimension cuts. Parts are views of the same memory.")
+      .def(
+          "_transpose",
+          [](const PyDTensor& self, const std::vector<int>& axes) {
+            return PyDTensor{self.tensor.transpose(axes, here()), self.about};
+          },
+          "axes"_a)
       .def("__len__",
            [](const PyDTensor& self) {
              const Shape& shape = self.tensor.info().tensor_sinfo().shape;
@@ -285,6 +304,12 @@ void bind_dtensor(py::module_& module) {
       "bits.");
   module.def("explain", &explain, "from_info"_a, "to_info"_a,
              "What redistribute does: its exchanges, a line each, with the bytes that change workers.");
+  module.def("bytes_moved", &bytes_moved, "from_info"_a, "to_info"_a,
+             "The bytes that change workers when redistribute does that.");
+  module.def("map_parts", &map_parts_of, "function"_a, "args"_a, "info"_a,
+             "A DTensor whose parts are made by a function that every worker has registered under this name: each worker of "
+             "info's mesh calls it with its own parts of the DTensors among `args`, as they lie, and holds what it returns "
+             "against `info`. Does not wait.");
   bind_shard_map(module);
 }
 

@@ -1,0 +1,230 @@
+"""Arithmetic of DTensors against numpy: any placements, meshes and shapes that fit, on every kind of session and number of workers."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+from conftest import WORKERS, make_session
+from test_distributed import some_mesh, some_placement
+
+import tutti
+from tutti.distributed import DeviceMesh, bytes_moved, map_parts
+
+CASES = int(os.environ.get("TUTTI_TEST_PROGRAMS", "60"))
+DTYPES = ["int8", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64", "bool"]
+UNARY = [np.negative, np.positive, np.absolute, np.sqrt, np.square, np.logical_not, np.isnan, np.conjugate]
+BINARY = [np.add, np.subtract, np.multiply, np.true_divide, np.floor_divide, np.maximum, np.minimum, np.power, np.less, np.equal, np.logical_and, np.arctan2]
+NUMBERS = [2, -1, 0, True, 0.5, 2.0, np.float32(3), np.float64(0.25), np.int8(2), np.int64(3), np.array(2.5), 1j, np.complex64(2)]
+
+
+@pytest.fixture
+def session():
+    with make_session() as made:
+        yield made
+
+
+def small_numbers(rng, shape, dtype):
+    """Sums of them are exact in any order."""
+    return rng.integers(0, 3, shape).astype(dtype) if dtype in ("uint8", "bool") else rng.integers(-2, 3, shape).astype(dtype)
+
+
+def some_shape(draw, most=4):
+    return tuple(draw.choice([0, 1, 2, 3, 4, 5, 7]) for _ in range(draw.randint(0, most)))
+
+
+def stretched(draw, shape):
+    """A shape that broadcasts with this one."""
+    shape = [1 if draw.random() < 0.3 else extent for extent in shape]
+    return tuple(shape[draw.randint(0, len(shape)):] if draw.random() < 0.3 else shape)
+
+
+def spread(draw, session, mesh, array):
+    return session.distribute(array, mesh, some_placement(draw, mesh, array.shape, str(array.dtype)))
+
+
+def outcome(call):
+    """What numpy returns, or that it refuses."""
+    try:
+        with np.errstate(all="ignore"):
+            return call()
+    except (TypeError, ValueError, OverflowError) as error:
+        return error
+
+
+def compare(session, ours, theirs, told):
+    """ours: () -> DTensor. Some values are refused on the workers."""
+    if isinstance(theirs, Exception):
+        with pytest.raises((TypeError, ValueError, OverflowError, tutti.RemoteError)):
+            ours()
+            session.sync_all()
+        return False
+    with np.errstate(all="ignore"):
+        got = ours().full().numpy()
+    theirs = np.asarray(theirs)
+    assert (got.dtype, got.shape) == (theirs.dtype, theirs.shape), told
+    np.testing.assert_array_equal(got, theirs, told)
+    return True
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_numpy_s_functions(session):
+    done = 0
+    for seed in range(CASES):
+        draw, rng = random.Random(seed), np.random.default_rng(seed)
+        mesh, shape = some_mesh(draw), some_shape(draw)
+        a, b = (small_numbers(rng, each, draw.choice(DTYPES)) for each in (shape, stretched(draw, shape)))
+        x, y = spread(draw, session, mesh, a), spread(draw, session, mesh, b)
+        number, binary, unary = draw.choice(NUMBERS), draw.choice(BINARY), draw.choice(UNARY)
+        told = f"seed {seed}: {binary.__name__}, {unary.__name__}, {number!r} of {x!r}, {y!r}"
+        if a.ndim and b.ndim:  # some numpys take the dtype of what has no axes from its value
+            done += compare(session, lambda: binary(x, y), outcome(lambda: binary(a, b)), told)
+            done += compare(session, lambda: binary(y, x), outcome(lambda: binary(b, a)), told)
+            done += compare(session, lambda: binary(y, number), outcome(lambda: binary(b, number)), told)
+            done += compare(session, lambda: binary(number, x), outcome(lambda: binary(number, a)), told)
+        done += compare(session, lambda: unary(x), outcome(lambda: unary(a)), told)
+    assert done > CASES
+
+
+def test_operators(session):
+    mesh = DeviceMesh(WORKERS)
+    a, b = np.arange(1, 13).reshape(3, 4), np.arange(4)[::-1] + 1
+    x, y = session.distribute(a, mesh, "S[0]"), session.distribute(b, mesh, "P")
+    for name, got, expected in [
+        ("+", x + y, a + b), ("-", 7 - x, 7 - a), ("*", x * 2, a * 2), ("/", x / y, a / b), ("//", x // y, a // b), ("%", 20 % x, 20 % a), ("**", x**2, a**2),
+        ("@", x @ y, a @ b), ("&", x & 6, a & 6), ("|", x | y, a | b), ("^", x ^ y, a ^ b), ("<<", 1 << x, 1 << a), (">>", x >> 1, a >> 1), ("-x", -x, -a), ("+x", +x, +a),
+        ("abs", abs(-x), a), ("~", ~x, ~a), ("<", x < y, a < b), ("<=", x <= 3, a <= 3), (">", x > y, a > b), (">=", 3 >= x, 3 >= a), ("==", x == y, a == b),
+        ("!=", x != 3, a != 3), ("numpy's", np.array(3) + x, 3 + a), ("T", x.T, a.T), ("transpose", x.transpose(-1, 0), a.T), ("astype", x.astype("float32"), a.astype("float32")),
+        ("astype(float)", x.astype(float), a.astype(float)), ("bool", (x > 3).astype("int8"), (a > 3).astype("int8")),
+    ]:
+        expected = np.asarray(expected)
+        got = got.full().numpy()
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape), name
+        np.testing.assert_array_equal(got, expected, name)
+    assert (x == None) is False and x != "x" and len({x, y}) == 2  # noqa: E711  a tensor is itself, as a key, too
+
+
+def test_matmul(session):
+    for seed in range(CASES):
+        draw, rng = random.Random(seed), np.random.default_rng(seed)
+        mesh = some_mesh(draw)
+        m, k, n = (draw.choice([0, 1, 2, 3, 5, 8]) for _ in range(3))
+        batch = some_shape(draw, 2)
+        left, right = draw.choice([((m, k), (k, n)), ((k,), (k, n)), ((m, k), (k,)), ((k,), (k,)), (batch + (m, k), stretched(draw, batch) + (k, n))])
+        dtypes = draw.choice([("float32", "float32"), ("float64", "float32"), ("int32", "int32"), ("complex64", "float32"), ("float16", "float16"), ("bool", "bool")])
+        a, b = small_numbers(rng, left, dtypes[0]), small_numbers(rng, right, dtypes[1])
+        x, y = spread(draw, session, mesh, a), spread(draw, session, mesh, b)
+        compare(session, lambda: x @ y, a @ b, f"seed {seed}: {x!r} @ {y!r}")
+
+
+def test_reductions(session):
+    for seed in range(CASES):
+        draw, rng = random.Random(seed), np.random.default_rng(seed)
+        mesh, shape = some_mesh(draw), some_shape(draw)
+        a = small_numbers(rng, shape, draw.choice(DTYPES))
+        x = spread(draw, session, mesh, a)
+        axes = None if draw.random() < 0.2 else tuple(draw.sample(range(a.ndim), draw.randint(0, a.ndim)))
+        axis = axes[0] if axes and draw.random() < 0.3 else axes
+        keepdims = draw.random() < 0.5
+        told = f"seed {seed}: {axis}, {keepdims} of {x!r}"
+        for name in ("sum", "max", "min", "any", "all", *(["prod"] if a.size < 20 else [])):
+            if name in ("max", "min") and (a.dtype.kind == "c" or a.size == 0):
+                continue
+            compare(session, lambda: getattr(np, name)(x, axis=axis, keepdims=keepdims), getattr(a, name)(axis=axis, keepdims=keepdims), f"{name}, {told}")
+        compare(session, lambda: np.add.reduce(x, axis=axis, keepdims=keepdims), np.add.reduce(a, axis=axis, keepdims=keepdims), told)
+        if a.size and a.dtype != "float16":
+            np.testing.assert_allclose(x.mean(axis, keepdims=keepdims).full().numpy(), a.mean(axis, keepdims=keepdims), 1e-6, err_msg=told)
+    with pytest.raises(tutti.UsageError, match="max: of no elements"):
+        session.distribute(np.zeros((3, 0)), DeviceMesh(WORKERS), "S[0]").max()
+    half = session.distribute(np.full(3000, 100, "float16"), DeviceMesh(WORKERS), "S[0]")
+    assert (half.mean().dtype, half.mean().item()) == ("float16", 100)  # the sum is too large for float16
+
+
+def test_in_place(session):
+    for seed in range(CASES // 2):
+        draw, rng = random.Random(seed), np.random.default_rng(seed)
+        mesh, shape = some_mesh(draw), some_shape(draw)
+        a, b = small_numbers(rng, shape, "float32"), small_numbers(rng, stretched(draw, shape), "float32")
+        if a.ndim == 0:
+            continue
+        placement = some_placement(draw, mesh, shape, "bool")
+        x, y = session.distribute(a, mesh, placement), spread(draw, session, mesh, b)
+        told = f"seed {seed}: {x!r} += {y!r}"
+        parts = x.parts
+        if "P(" in str(placement):
+            with pytest.raises(tutti.UsageError, match="add: the result can't be"):
+                x += y
+            continue
+        x += y
+        a += b
+        x *= 2
+        a *= 2
+        np.subtract(x, 1, out=x)
+        a -= 1
+        assert x.parts is parts or x.parts.reg_id == parts.reg_id
+        np.testing.assert_array_equal(x.full().numpy(), a, told)
+        assert x.placement == placement, told
+
+
+def test_nothing_moves_where_tensor_parallelism_moves_nothing(session):
+    if WORKERS % 2:
+        pytest.skip("an odd number of workers")
+    mesh = DeviceMesh((WORKERS // 2, 2), names=["data", "tensor"])
+
+    def made(shape, placement):
+        return session.distribute(np.ones(shape, "float32"), mesh, placement)
+
+    x = made((8, 6), "S[0], R")
+    hidden = np.maximum(x @ made((6, 4), "R, S[1]") + made(4, "R, S[0]"), 0)  # columns of the first layer
+    assert str(hidden.placement) == "S[0], S[1]"
+    y = hidden @ made((4, 6), "R, S[0]")  # rows of the second one
+    assert str(y.placement) == "S[0], P"
+    assert str((y + x).placement) == "S[0], P"  # and the sum of it is put off
+    assert str((2 * y).placement) == "S[0], P" and str((y / 3 - y).placement) == "S[0], P"
+    assert str(y.mean(axis=1).placement) == "S[0], P" and str(x.sum(axis=0).placement) == "P, R"
+    gradient = hidden.T @ y.redistribute("S[0], R")  # of the second layer's weights: summed over the images
+    assert str(gradient.placement) == "P, S[0]"
+    assert str(np.tanh(y).placement) == "S[0], R"
+    assert str(x.max(axis=0).placement) == "P(max), R"
+    assert bytes_moved(x.info, x.info) == 0 and bytes_moved(x.info, x.redistribute("R, R").info) == 8 * 6 * 4 * (WORKERS // 2 - 1) * 2
+
+
+@pytest.mark.parametrize("wrong, why", [
+    (lambda x, y: x + np.ones((4, 6)), r"add: expected DTensors and numbers, got an array of shape \(4, 6\)"),
+    (lambda x, y: [1] * x, "multiply: expected DTensors and numbers, got list"),
+    (lambda x, y: x + y, r"do not fit: axis -1 has 5 and 6"),
+    (lambda x, y: x @ x, r"matmul: shapes \(4, 6\) and \(4, 6\) do not fit: 6 columns, 4 rows"),
+    (lambda x, y: x @ 2, "matmul: expected two DTensors, got int"),
+    (lambda x, y: x @ x.sum(), "matmul: a tensor without axes"),
+    (lambda x, y: np.add(x, 1, where=False), r"add.__call__\(where\): not built for DTensors"),
+    (lambda x, y: np.add.accumulate(x), "add.accumulate"),
+    (lambda x, y: np.modf(x), "modf: expected a DTensor to write to|modf: of DTensors only"),
+    (lambda x, y: np.add(x, 1, out=np.zeros((4, 6))), "add: expected a DTensor to write to, got ndarray"),
+    (lambda x, y: np.add(x, 1, out=y), r"the result has shape \(4, 6\)"),
+    (lambda x, y: np.add(x, 1j, out=x), "the result has dtype complex128"),
+    (lambda x, y: x.sum(axis=2), "sum: axis 2 of a tensor of 2 axes"),
+    (lambda x, y: x.sum(axis=(0, 0)), r"sum: axis \(0, 0\)"),
+    (lambda x, y: x.sum(out=y), "sum: DTensors are not reduced into another one"),
+    (lambda x, y: (x * 1j).max(), "max: complex numbers have no order"),
+    (lambda x, y: x.transpose(0, 0), r"transpose: axes \(0, 0\)"),
+    (lambda x, y: map_parts("a.function", [1], x.info), "a.function: no argument is a DTensor"),
+    (lambda x, y: x + x.redistribute("R", DeviceMesh((1,), [0])) if WORKERS > 1 else x + y, "add: one tensor lies on|do not fit"),
+])
+def test_what_is_wrong(session, wrong, why):
+    mesh = DeviceMesh(WORKERS)
+    x = session.distribute(np.ones((4, 6)), mesh, "S[0]")
+    with pytest.raises(tutti.UsageError, match=why):
+        wrong(x, session.distribute(np.ones(5), mesh, "R"))
+    assert (x + x).sum().item() == 48
+
+
+def test_what_goes_wrong_on_a_worker(session):
+    mesh = DeviceMesh(WORKERS)
+    x = session.distribute(np.arange(8.0), mesh, "S[0]")
+    lost = map_parts("no.such.function", [x], x.info)
+    with pytest.raises(tutti.RemoteError, match="no.such.function"):
+        session.sync_all()
+    assert (2 * x).sum().item() == 56
+    with pytest.raises(tutti.RemoteError):
+        (lost + 1).full()
+    assert (2 * x).sum().item() == 56
