@@ -82,17 +82,22 @@ if [ -f "$build/src/python/tutti/_core$suffix" ] && "$python" -c 'import numpy' 
     mpirun -n 2 "$python" -m tutti tests/gpu/python/ranks.py
   pytest=("$python" -m pytest -q -rs -p no:cacheprovider)
   if ! "$python" -c 'import pytest' 2>/dev/null; then
-    skip "Python, torch" "$python has no pytest"
+    skip "Python" "$python has no pytest"
   else
     check_pytest "Python" env TUTTI_TEST_KIND=thread TUTTI_TEST_WORKERS=1 "${pytest[@]}" tests/python/gpu
   fi
+  if "$python" -c 'import pytest, cupy' 2>/dev/null; then
+    check_pytest "cupy" "${pytest[@]}" tests/gpu/python/test_cupy.py
+  else
+    skip "cupy" "$python has none"
+  fi
   if "$python" -c 'import pytest, torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-    check_pytest "torch" "${pytest[@]}" tests/gpu/python
+    check_pytest "torch" "${pytest[@]}" tests/gpu/python/test_torch.py
   else
     skip "torch" "$python has none, or it finds no GPU"
   fi
 else
-  skip "Python, torch" "not built for $python, or it has no numpy"
+  skip "Python, cupy, torch" "not built for $python, or it has no numpy"
 fi
 
 check "by way of the host" env TUTTI_TEST_KIND=mpi TUTTI_TEST_WORKERS=2 TUTTI_TEST_CCL=mpi TUTTI_TEST_GPUS="$gpus" \

@@ -133,7 +133,7 @@ def test_reductions(session):
             compare(session, lambda: getattr(np, name)(x, axis=axis, keepdims=keepdims), getattr(a, name)(axis=axis, keepdims=keepdims), f"{name}, {told}")
         compare(session, lambda: np.add.reduce(x, axis=axis, keepdims=keepdims), np.add.reduce(a, axis=axis, keepdims=keepdims), told)
         if a.size and a.dtype != "float16":
-            np.testing.assert_allclose(x.mean(axis, keepdims=keepdims).full().numpy(), a.mean(axis, keepdims=keepdims), 1e-6, err_msg=told)
+            np.testing.assert_allclose(x.mean(axis, keepdims=keepdims).full().numpy(), a.mean(axis, keepdims=keepdims), 1e-5, 1e-6, err_msg=told)
     with pytest.raises(tutti.UsageError, match="max: of no elements"):
         session.distribute(np.zeros((3, 0)), DeviceMesh(WORKERS), "S[0]").max()
     half = session.distribute(np.full(3000, 100, "float16"), DeviceMesh(WORKERS), "S[0]")
@@ -226,5 +226,6 @@ def test_what_goes_wrong_on_a_worker(session):
         session.sync_all()
     assert (2 * x).sum().item() == 56
     with pytest.raises(tutti.RemoteError):
-        (lost + 1).full()
+        lost += 1
+        session.sync_all()
     assert (2 * x).sum().item() == 56

@@ -167,7 +167,7 @@ def _elementwise(ufunc, inputs, out):
     tensors = [each for each in inputs if isinstance(each, DTensor)]
     shape, labels = broadcast([each.shape for each in tensors])
     with np.errstate(all="ignore"):
-        samples = [np.ones(1, _numpy_dtype(each, name)) if isinstance(each, DTensor) else each for each in inputs]
+        samples = [np.empty(0, _numpy_dtype(each, name)) if isinstance(each, DTensor) else each for each in inputs]
         dtype = ufunc(*samples).dtype
     joint = _JOINT.get(name, ()) if len(tensors) == len(inputs) else ()
     numbers = [each for each in inputs if not isinstance(each, DTensor)]

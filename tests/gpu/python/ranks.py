@@ -22,4 +22,11 @@ with tutti.Session() as session:
         session.save(folder + "/rows.safetensors", {"rows": rows})
         columns = session.load(folder + "/rows.safetensors", mesh, "S[1]")["rows"]
         assert (columns.full().numpy() == numbers).all()
+    try:
+        import cupy  # noqa: F401  the workers'
+    except ImportError:
+        pass
+    else:
+        products = rows @ session.distribute(numbers.T.copy(), mesh, "R")
+        assert (products.full().numpy() == numbers @ numbers.T).all() and (rows.sum(axis=0).full().numpy() == numbers.sum(axis=0)).all()
     print(f"summed by {ranks} ranks")

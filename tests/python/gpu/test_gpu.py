@@ -41,6 +41,19 @@ def test_sharded_tensors_lie_there(session):
     np.testing.assert_array_equal(columns.full().numpy(), array)
 
 
+def test_arithmetic_there_needs_cupy(session):
+    x = session.distribute(np.ones(10, "float32"), DeviceMesh((WORKERS,)), "S[0]")
+    try:
+        import cupy  # noqa: F401
+    except ImportError:
+        doubled = x + x
+        with pytest.raises(tutti.RemoteError, match=r"worker 0: arithmetic of tensors on cuda\(0\) needs cupy there"):
+            session.sync_all()
+        del doubled
+    else:
+        assert (x + x).sum().item() == 20
+
+
 def test_functions_use_them(session):
     where = session.get_global_func("gpu.where")()
     for worker in range(WORKERS):
