@@ -1,6 +1,8 @@
 """Arithmetic of DTensors: numpy's functions of them are called on each worker with its own parts, by numpy, or by cupy on GPUs. Operands that do not lie as
 the operation needs it are redistributed first (_propagation.py). No call waits."""
 
+import contextlib
+import functools
 import math
 
 from . import worker
@@ -19,13 +21,18 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "m
 
 # ---- on the workers
 
+def _np():
+    import numpy  # not when tutti is imported
+    return numpy
+
+
+_NO_STREAM = contextlib.nullcontext()
+
+
 def _module_of(tensor):
     """numpy, or what stands for it where the tensor lies; how it sees a tensor; and its stream."""
-    import contextlib
-
-    import numpy
-    if str(tensor.device).startswith("cpu"):
-        return numpy, Tensor.numpy, contextlib.nullcontext()
+    if tensor.__dlpack_device__()[0] == 1:  # kDLCPU
+        return _np(), Tensor.numpy, _NO_STREAM
     try:
         import cupy
     except ImportError as error:
@@ -33,8 +40,12 @@ def _module_of(tensor):
     return cupy, cupy.from_dlpack, cupy.cuda.ExternalStream(worker.stream())
 
 
+def _common(shapes):
+    return shapes[0] if all(each == shapes[0] for each in shapes) else _np().broadcast_shapes(*shapes)
+
+
 def _scalar(given, np):
-    """What _encoded has made."""
+    """What _Number.value has made."""
     if not isinstance(given, list):
         return given
     kind, *parts = given
@@ -52,29 +63,27 @@ def _identity(name, dtype, np):
 
 def _on_worker(kind, name, options, dtype, is_in_place, *operands):
     """kind: "ufunc", "matmul", "reduce" (options: keepdims, axes) or "astype". is_in_place: the last operand is the result."""
-    import numpy as np
-    xp, view, stream = _module_of(next(each for each in operands if isinstance(each, Tensor)))
+    np = _np()
     *operands, out = operands if is_in_place else (*operands, None)
+    tensors = [each for each in operands if isinstance(each, Tensor)]
+    xp, view, stream = _module_of(tensors[0])
     with stream:
         arrays = [view(each) if isinstance(each, Tensor) else _scalar(each, np) for each in operands]
-        if kind == "ufunc":  # not without axes: some numpys take the dtype of such ones from their value
-            arrays = [each.reshape(1) if isinstance(each, xp.ndarray) and each.ndim == 0 else each for each in arrays]
         shapes = [each.shape for each in arrays if isinstance(each, xp.ndarray)]
         if kind == "matmul":
-            (a, b), ends = shapes, (shapes[0][-2:-1], shapes[1][-1:] if len(shapes[1]) > 1 else ())
-            shape = np.broadcast_shapes(a[:-2], b[:-2]) + ends[0] + ends[1]
+            a, b = shapes
+            shape = _common([a[:-2], b[:-2]]) + a[-2:-1] + (b[-1:] if len(b) > 1 else ())
         elif kind == "reduce":
             keepdims, axes = options[0], tuple(options[1:])
             shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(shapes[0]) if keepdims or axis not in axes)
         else:
-            shape = np.broadcast_shapes(*shapes)
-            if all(each.ndim == 0 for each in operands if isinstance(each, Tensor)):
-                shape = ()
+            shape = _common(shapes)
         if out is None:
-            out = empty(shape, dtype, next(each for each in operands if isinstance(each, Tensor)).device)
+            out = empty(shape, dtype, tensors[0].device)
         result = view(out)
-        if kind == "ufunc":
-            getattr(xp, name)(*arrays, out=result.reshape(1) if result.ndim == 0 else result)
+        if kind == "ufunc":  # no array without axes: some numpys take the dtype of such ones from their value
+            arrays = [each.reshape(1) if isinstance(each, xp.ndarray) and each.ndim == 0 else each for each in arrays]
+            getattr(xp, name)(*arrays, out=result if shape else result.reshape(1))
         elif kind == "matmul":
             xp.matmul(*arrays, out=result)
         elif kind == "astype":
@@ -92,110 +101,125 @@ _register_global_func(_FUNCTION, _on_worker, True)
 
 # ---- on the controller
 
-def _np():
-    import numpy  # not when tutti is imported
-    return numpy
-
-
-def _numpy_dtype(tensor, name):
+def _numpy_dtype(info, name):
+    dtype = info.tensor_sinfo.dtype
     try:
-        return _np().dtype(str(tensor.dtype))
+        return _np().dtype(str(dtype))
     except TypeError:
-        raise UsageError(f"{name}: numpy has no {tensor.dtype}; use astype, or session.shard_map with a function of a library that has it") from None
+        raise UsageError(f"{name}: numpy has no {dtype}; use session.shard_map with a function of a library that has it") from None
 
 
-def _encoded(number, name):
-    """A number as a Value: Python's own as it is, numpy's with its dtype."""
-    np = _np()
-    if isinstance(number, np.ndarray) and number.ndim == 0:
-        number = number[()]
-    if isinstance(number, np.generic):
-        if number.dtype.kind not in "biufc" or number.dtype.itemsize > (16 if number.dtype.kind == "c" else 8):
+class _Number:
+    """A number among the operands. As Python's own or numpy's it compares by type, too: both say what the result's dtype is."""
+
+    def __init__(self, number, name):
+        np = _np()
+        if isinstance(number, np.ndarray) and number.ndim == 0:
+            number = number[()]
+        if not isinstance(number, (bool, int, float, complex, np.generic)):
+            what = f"an array of shape {number.shape}" if isinstance(number, np.ndarray) else type(number).__name__
+            raise UsageError(f"{name}: expected DTensors and numbers, got {what}; session.distribute makes a DTensor of an array")
+        if isinstance(number, np.generic) and (number.dtype.kind not in "biufc" or number.dtype.itemsize > (16 if number.dtype.kind == "c" else 8)):
             raise UsageError(f"{name}: a number of dtype {number.dtype}")
-        value = number.item()
-        return [number.dtype.name, value.real, value.imag] if isinstance(value, complex) else [number.dtype.name, value]
-    if isinstance(number, complex):
-        return ["complex", number.real, number.imag]
-    if isinstance(number, (bool, int, float)):
-        return number
-    what = f"an array of shape {number.shape}" if isinstance(number, np.ndarray) else type(number).__name__
-    raise UsageError(f"{name}: expected DTensors and numbers, got {what}; session.distribute makes a DTensor of an array")
+        self.number, self._key = number, (type(number), number)
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __eq__(self, other):
+        return isinstance(other, _Number) and self._key == other._key
+
+    def value(self):
+        """What travels: Python's real numbers as they are, others with their type's name."""
+        plain = self.number.item() if isinstance(self.number, _np().generic) else self.number
+        if plain is self.number and not isinstance(plain, complex):
+            return plain
+        name = "complex" if plain is self.number else self.number.dtype.name
+        return [name, plain.real, plain.imag] if isinstance(plain, complex) else [name, plain]
 
 
-def _is_number(object):
-    np = _np()
-    return isinstance(object, (bool, int, float, complex, np.generic)) or (isinstance(object, np.ndarray) and object.ndim == 0)
+def _operands(inputs, name):
+    return tuple(each.info if isinstance(each, DTensor) else _Number(each, name) for each in inputs)
 
 
-def _run(kind, name, operands, labels, shape, result_labels, dtype, joint=(), contraction="sum", options=(), out=None):
-    """operands: DTensors and numbers; labels: of each DTensor."""
-    tensors = [each for each in operands if isinstance(each, DTensor)]
-    mesh = tensors[0].mesh
-    for each in [*tensors[1:], *([] if out is None else [out])]:
-        if each.mesh != mesh:
-            raise UsageError(f"{name}: one tensor lies on {mesh}, another one on {each.mesh}; redistribute one of them")
-    result = TensorStructInfo(shape, dtype.name)
-    if any(each.dtype != result.dtype for each in [*tensors, *([] if out is None else [out])]):
+def _is_tensor(operand):
+    return isinstance(operand, DTensorStructInfo)
+
+
+def _plan(kind, name, operands, labels, shape, result_labels, dtype, joint=(), contraction="sum", options=(), out=None):
+    """What a call does: the head of the worker function's arguments; of each tensor its placement, None if it lies so already; the result's
+    DTensorStructInfo. labels: of each tensor."""
+    infos = [each for each in operands if _is_tensor(each)]
+    mesh, result = infos[0].device_mesh, TensorStructInfo(shape, dtype.name)
+    for each in [*infos[1:], *([out] if out else [])]:
+        if each.device_mesh != mesh:
+            raise UsageError(f"{name}: one tensor lies on {mesh}, another one on {each.device_mesh}; redistribute one of them")
+    if any(each.tensor_sinfo.dtype != result.dtype for each in [*infos, *([out] if out else [])]):
         joint = ()  # parts would be converted one by one
-    target = None
-    if out is not None:
-        if out.shape != shape:
-            raise UsageError(f"{name}: the result has shape {tuple(shape)}, and is to be written to a tensor of shape {out.shape}")
-        if not _np().can_cast(dtype, str(out.dtype), "same_kind"):
-            raise UsageError(f"{name}: the result has dtype {dtype}, and is to be written to a tensor of {out.dtype}; use astype")
-        target = out.placement
+    if out:
+        written = out.tensor_sinfo
+        if written.shape != result.shape:
+            raise UsageError(f"{name}: the result has shape {tuple(shape)}, and is to be written to a tensor of shape {tuple(written.shape)}")
+        if not _np().can_cast(dtype, str(written.dtype), "same_kind"):
+            raise UsageError(f"{name}: the result has dtype {dtype}, and is to be written to a tensor of {written.dtype}; use astype")
     try:
-        placements, placement = propagate(tuple(each.info for each in tensors), tuple(labels), result, tuple(result_labels), frozenset(joint), contraction, target)
+        placements, placement = propagate(tuple(infos), tuple(labels), result, tuple(result_labels), frozenset(joint), contraction, out.placement if out else None)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
-    placed = iter([each if each.placement == wanted else each.redistribute(wanted) for each, wanted in zip(tensors, placements)])
-    values = [next(placed) if isinstance(each, DTensor) else _encoded(each, name) for each in operands]
-    header = [kind, name, list(options), str(result.dtype), out is not None]
+    wanted = [None if info.placement == each else each for info, each in zip(infos, placements)]
+    return [kind, name, list(options), dtype.name, bool(out)], wanted, out or DTensorStructInfo(result, mesh, placement)
+
+
+def _run(plan, operands, inputs, out=None):
+    head, wanted, info = plan
+    placements = iter(wanted)
+    values = []
+    for operand, given in zip(operands, inputs):
+        placement = next(placements) if _is_tensor(operand) else None
+        values.append(operand.value() if not _is_tensor(operand) else given if placement is None else given.redistribute(placement))
     if out is None:
-        return map_parts(_FUNCTION, [*header, *values], DTensorStructInfo(result, mesh, placement))
-    map_parts(_FUNCTION, [*header, *values, out], out.info)
+        return map_parts(_FUNCTION, [*head, *values], info)
+    map_parts(_FUNCTION, [*head, *values, out], info)
     return out
 
 
-def _elementwise(ufunc, inputs, out):
+@functools.lru_cache(maxsize=4096)
+def _elementwise(ufunc, operands, out):
     np, name = _np(), ufunc.__name__
     if ufunc.nout != 1 or getattr(np, name, None) is not ufunc:
         raise UsageError(f"{name}: of DTensors only numpy's own functions with one result can be had; use session.shard_map")
-    for each in inputs:
-        if not isinstance(each, DTensor):
-            _encoded(each, name)
-    tensors = [each for each in inputs if isinstance(each, DTensor)]
-    shape, labels = broadcast([each.shape for each in tensors])
+    infos = [each for each in operands if _is_tensor(each)]
+    if not infos:
+        raise UsageError(f"{name}: no operand is a DTensor, but the result is to be written to one")
+    shape, labels = broadcast([each.tensor_sinfo.shape for each in infos])
     with np.errstate(all="ignore"):
-        samples = [np.empty(0, _numpy_dtype(each, name)) if isinstance(each, DTensor) else each for each in inputs]
-        dtype = ufunc(*samples).dtype
-    joint = _JOINT.get(name, ()) if len(tensors) == len(inputs) else ()
-    numbers = [each for each in inputs if not isinstance(each, DTensor)]
-    if len(numbers) == 1 and (name == "multiply" or (name in ("divide", "true_divide") and isinstance(inputs[0], DTensor))):
+        dtype = ufunc(*[np.empty(0, _numpy_dtype(each, name)) if _is_tensor(each) else each.number for each in operands]).dtype
+    joint = _JOINT.get(name, ()) if len(infos) == len(operands) else ()
+    numbers = [each.number for each in operands if not _is_tensor(each)]
+    if len(numbers) == 1 and (name == "multiply" or (name in ("divide", "true_divide") and _is_tensor(operands[0]))):
         if np.isfinite(numbers[0]) and (name == "multiply" or numbers[0] != 0):  # else other terms of the sum than the value's make it NaN
             joint = {"sum", "avg"}
-    return _run("ufunc", name, inputs, labels, shape, range(len(shape)), dtype, joint, out=out)
+    return _plan("ufunc", name, operands, labels, shape, range(len(shape)), dtype, joint, out=out)
 
 
-def _matmul(a, b, out):
+@functools.lru_cache(maxsize=4096)
+def _matmul(operands, out):
     np = _np()
-    for each in (a, b):
-        if not isinstance(each, DTensor):
-            raise UsageError(f"matmul: expected two DTensors, got {type(each).__name__}; session.distribute makes one of an array")
-        if each.ndim == 0:
+    for each in operands:
+        if not _is_tensor(each):
+            raise UsageError(f"matmul: expected two DTensors, got {each.number!r}")
+        if not each.tensor_sinfo.shape:
             raise UsageError("matmul: a tensor without axes; use *")
-    k = a.shape[-1], b.shape[-2] if b.ndim > 1 else b.shape[0]
+    a, b = (tuple(each.tensor_sinfo.shape) for each in operands)
+    k = a[-1], b[-2] if len(b) > 1 else b[0]
     if k[0] != k[1]:
-        raise UsageError(f"matmul: shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit: {k[0]} columns, {k[1]} rows")
-    if a.ndim > 2 or b.ndim > 2:
-        batch, (of_a, of_b) = broadcast([a.shape[:-2], b.shape[:-2]])
-    else:
-        batch, of_a, of_b = (), (), ()
-    rows, columns = ("m",) * (a.ndim > 1), ("n",) * (b.ndim > 1)
-    shape = batch + tuple(a.shape[-2:-1]) + (tuple(b.shape[-1:]) if b.ndim > 1 else ())
-    dtype = np.matmul(np.ones((1, 1), _numpy_dtype(a, "matmul")), np.ones((1, 1), _numpy_dtype(b, "matmul"))).dtype
+        raise UsageError(f"matmul: shapes {a} and {b} do not fit: {k[0]} columns, {k[1]} rows")
+    batch, (of_a, of_b) = broadcast([a[:-2], b[:-2]])
+    rows, columns = ("m",) * (len(a) > 1), ("n",) * (len(b) > 1)
+    shape = batch + a[-2:-1] + (b[-1:] if len(b) > 1 else ())
+    dtype = np.matmul(*[np.empty((0, 0), _numpy_dtype(each, "matmul")) for each in operands]).dtype
     labels = (of_a + rows + ("k",), of_b + ("k",) + columns)
-    return _run("matmul", "matmul", [a, b], labels, shape, tuple(range(len(batch))) + rows + columns, dtype, out=out)
+    return _plan("matmul", "matmul", operands, labels, shape, tuple(range(len(batch))) + rows + columns, dtype, out=out)
 
 
 def _axes(axis, ndim, name):
@@ -206,27 +230,39 @@ def _axes(axis, ndim, name):
     return axes
 
 
-def _reduce(self, name, axis, dtype, keepdims, out=None):
-    np = _np()
-    if out is not None:
-        raise UsageError(f"{name}: DTensors are not reduced into another one (out=)")
-    axes, given = _axes(axis, self.ndim, name), _numpy_dtype(self, name)
+@functools.lru_cache(maxsize=4096)
+def _reduction(info, name, axes, dtype, keepdims):
+    np, given, extents = _np(), _numpy_dtype(info, name), info.tensor_sinfo.shape
     if name in ("any", "all"):
         result = np.dtype(bool)
     elif name in ("max", "min"):
         if given.kind == "c":
             raise UsageError(f"{name}: complex numbers have no order")
-        if any(self.shape[each] == 0 for each in axes):
-            raise UsageError(f"{name}: of no elements: the shape is {tuple(self.shape)}")
+        if any(extents[each] == 0 for each in axes):
+            raise UsageError(f"{name}: of no elements: the shape is {tuple(extents)}")
         result = given
     else:
         result = getattr(np, name)(np.ones(1, given), dtype=dtype).dtype
     how = {"any": "max", "all": "min"}.get(name, name)
-    labels = tuple(range(self.ndim))
-    kept = tuple(each for each in labels if each not in axes)
-    shape = tuple(1 if each in axes else self.shape[each] for each in labels if keepdims or each in kept)
-    result_labels = tuple(None if each in axes else each for each in labels if keepdims or each in kept)
-    return _run("reduce", name, [self], [labels], shape, result_labels, result, {how}, how, [bool(keepdims), *axes])
+    labels = tuple(range(len(extents)))
+    kept = [each for each in labels if keepdims or each not in axes]
+    shape = tuple(1 if each in axes else extents[each] for each in kept)
+    result_labels = [None if each in axes else each for each in kept]
+    return _plan("reduce", name, (info,), [labels], shape, result_labels, result, {how}, how, [keepdims, *axes])
+
+
+def _reduce(tensor, name, axis, dtype, keepdims, out):
+    if out is not None:
+        raise UsageError(f"{name}: DTensors are not reduced into another one (out=)")
+    info = tensor.info
+    plan = _reduction(info, name, _axes(axis, tensor.ndim, name), None if dtype is None else _np().dtype(dtype), bool(keepdims))
+    return _run(plan, [info], [tensor])
+
+
+@functools.lru_cache(maxsize=4096)
+def _cast(info, dtype):
+    labels = tuple(range(len(info.tensor_sinfo.shape)))
+    return _plan("astype", "astype", (info,), [labels], info.tensor_sinfo.shape, labels, dtype)
 
 
 def _array_ufunc(self, ufunc, method, *inputs, out=(None,), **options):
@@ -235,17 +271,19 @@ def _array_ufunc(self, ufunc, method, *inputs, out=(None,), **options):
         options.pop("where", None)
     if len(out) != 1 or not (out[0] is None or isinstance(out[0], DTensor)):
         raise UsageError(f"{name}: expected a DTensor to write to, got {type(out[0]).__name__}")
-    if method == "reduce" and name in _REDUCTIONS:
+    written = None if out[0] is None else out[0].info
+    if method == "reduce" and name in _REDUCTIONS and isinstance(inputs[0], DTensor):
         given = dict(zip(("axis", "dtype", "out", "keepdims"), inputs[1:]), **options)
         keepdims, axis, dtype = given.pop("keepdims", False), given.pop("axis", 0), given.pop("dtype", None)
-        if not given and isinstance(inputs[0], DTensor):
-            how = {} if dtype is None else {"dtype": dtype}
-            return getattr(inputs[0], _REDUCTIONS[name])(axis=axis, keepdims=keepdims, out=out[0], **how)
+        if not given:
+            return _reduce(inputs[0], _REDUCTIONS[name], axis, dtype, keepdims, out[0])
     elif method == "__call__" and not options:
         if name == "matmul":
-            return _matmul(*inputs, out[0])
+            operands = _operands(inputs, name)
+            return _run(_matmul(operands, written), operands, inputs, out[0])
         if ufunc.signature is None:
-            return _elementwise(ufunc, inputs, out[0])
+            operands = _operands(inputs, name)
+            return _run(_elementwise(ufunc, operands, written), operands, inputs, out[0])
     raise UsageError(f"{name}.{method}({', '.join(options)}): not built for DTensors; use session.shard_map")
 
 
@@ -272,7 +310,7 @@ class _Arithmetic:
 
     def mean(self, axis=None, dtype=None, out=None, keepdims=False):
         """The mean over axes, as `sum`. Of integers in float64; of float16 it is added up in float32."""
-        given = _numpy_dtype(self, "mean") if dtype is None else _np().dtype(dtype)
+        given = _numpy_dtype(self.info, "mean") if dtype is None else _np().dtype(dtype)
         added = "float64" if given.kind in "biu" else "float32" if given == "float16" else given
         total = _reduce(self, "sum", axis, added, keepdims, out) / math.prod(self.shape[each] for each in _axes(axis, self.ndim, "mean"))
         return total.astype("float16") if given == "float16" else total
@@ -287,9 +325,8 @@ class _Arithmetic:
 
     def astype(self, dtype):
         """The same values in another dtype. Partial values are reduced first."""
-        given, wanted = _numpy_dtype(self, "astype"), _np().dtype(str(dtype) if not isinstance(dtype, type) else dtype)
-        labels = tuple(range(self.ndim))
-        return self if given == wanted else _run("astype", "astype", [self], [labels], self.shape, labels, wanted)
+        wanted = _np().dtype(dtype if isinstance(dtype, type) else str(dtype))
+        return self if _numpy_dtype(self.info, "astype") == wanted else _run(_cast(self.info, wanted), [self.info], [self])
 
     def transpose(self, *axes):
         """The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves."""
@@ -307,6 +344,11 @@ _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_
            "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift"}
 _COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
 _UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
+
+
+def _is_number(object):
+    np = _np()
+    return isinstance(object, (bool, int, float, complex, np.generic)) or (isinstance(object, np.ndarray) and object.ndim == 0)
 
 
 def _operator(name, call):

@@ -72,7 +72,7 @@ def propagate(infos, labels, result, result_labels, joint=frozenset(), contracti
 
 def broadcast(shapes):
     """The common shape, and the labels of each operand's axes. Raises ValueError: they do not fit."""
-    ndim = max(map(len, shapes))
+    ndim = max(map(len, shapes), default=0)
     padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]
     common = []
     for axis, extents in enumerate(zip(*padded)):
