@@ -249,8 +249,8 @@ class TUTTI_API ShardMap {
 /// with its own parts of the DTensors among `args`, as they lie, and holds what it returns against `info`. Does not wait: what
 /// goes wrong there is a RemoteError of the next synchronising call.
 /// @throws UsageError  no argument is a DTensor, or one lies on another mesh
-TUTTI_API DTensor map_parts(const std::string& function, const std::vector<ShardMap::Argument>& args, const DTensorStructInfo& info,
-                            Where where = Where::current());
+TUTTI_API DTensor map_parts(const std::string& function, const std::vector<ShardMap::Argument>& args,
+                            const DTensorStructInfo& info, Where where = Where::current());
 
 }  // namespace tutti::distributed
 

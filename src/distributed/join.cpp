@@ -113,12 +113,12 @@ DTensorStructInfo join(const std::vector<TensorStructInfo>& parts, const DeviceM
   return info;
 }
 
-Tensor checked_part(const Value& value, const DTensorStructInfo& info) {
+Tensor checked_part(const Value& value, const DTensorStructInfo& info, std::string_view function) {
   const Block expected = info.local(worker::id());
   Tensor part = value.kind() == Value::Kind::kTensor ? value.as<Tensor>() : Tensor();
   if (part && part.dtype() == info.tensor_sinfo().dtype && part.shape() == expected.shape) return part;
-  throw UsageError(fmt::format("worker {}'s part of {} is {}, expected {}", worker::id(), to_string(info),
-                               part ? said({part.shape(), part.dtype()}) : to_string(value),
+  throw UsageError(fmt::format("{}{}worker {}'s part of {} is {}, expected {}", function, function.empty() ? "" : ": ",
+                               worker::id(), to_string(info), part ? said({part.shape(), part.dtype()}) : to_string(value),
                                said({expected.shape, info.tensor_sinfo().dtype})));
 }
 

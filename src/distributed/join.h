@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "tutti/distributed.h"
@@ -15,7 +16,7 @@ DTensorStructInfo join(const std::vector<TensorStructInfo>& parts, const DeviceM
 DRef issue_join(const DRef& parts, const DeviceMesh& mesh, const Placement& placement, Where where);
 DTensorStructInfo joined_info(const DRef& joined, const DeviceMesh& mesh, Timeout timeout, Where where);  ///< synchronising
 
-/// This worker's part.  @throws UsageError  it is not as `info` says
-Tensor checked_part(const Value& value, const DTensorStructInfo& info);
+/// This worker's part. `function`: what has returned it, for the message.  @throws UsageError  it is not as `info` says
+Tensor checked_part(const Value& value, const DTensorStructInfo& info, std::string_view function = {});
 
 }  // namespace tutti::distributed

@@ -56,7 +56,7 @@ Value checked_result(const Value& result, const Infos& told, const std::string& 
     if (results.back().kind() != Value::Kind::kTensor)
       throw UsageError(fmt::format("{}: it has returned {} on worker {}, expected a tensor", function, to_string(results.back()),
                                    worker::id()));
-    if (told[i]) checked_part(results.back(), *told[i]);
+    if (told[i]) checked_part(results.back(), *told[i], function);
   }
   return results.size() == 1 ? results.front() : Value(std::move(results));
 }

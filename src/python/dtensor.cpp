@@ -82,6 +82,18 @@ PyDTensor get_item(const PyDTensor& self, const py::object& key) {
   return {tensor, self.about};
 }
 
+/// As numpy's: axes one by one, or all in a tuple; those below 0 count from the last.
+PyDTensor transposed(const PyDTensor& self, const py::args& given) {
+  const Where where = here();
+  py::object axes = given;
+  if (given.size() == 1 && !PyIndex_Check(py::object(given[0]).ptr())) axes = given[0];
+  std::vector<int> order;
+  const int64_t ndim = std::ssize(self.tensor.info().tensor_sinfo().shape);
+  if (!axes.is_none())
+    for (const int64_t axis : to_shape(axes, "transpose")) order.push_back(static_cast<int>(axis < 0 ? axis + ndim : axis));
+  return {self.tensor.transpose(std::move(order), where), self.about};
+}
+
 /// ShardMap, and how Python hands on what it returns.
 struct PyShardMap {
   ShardMap map;
@@ -251,12 +263,10 @@ void bind_dtensor(py::module_& module) {
           "A DRef: all of it on worker 0; None on the others.")
       .def("__getitem__", &get_item, "key"_a,
            "A part of it: ints and slices of axes that no mesh dimension cuts. Parts are views of the same memory.")
-      .def(
-          "_transpose",
-          [](const PyDTensor& self, const std::vector<int>& axes) {
-            return PyDTensor{self.tensor.transpose(axes, here()), self.about};
-          },
-          "axes"_a)
+      .def("transpose", &transposed,
+           "The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves.")
+      .def_property_readonly(
+          "T", [](const PyDTensor& self) { return transposed(self, py::args()); }, "transpose()")
       .def("__len__",
            [](const PyDTensor& self) {
              const Shape& shape = self.tensor.info().tensor_sinfo().shape;

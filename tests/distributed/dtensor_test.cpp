@@ -1,6 +1,7 @@
 // Sharded tensors on every kind of session. Python's suite compares many more with numpy.
 #include <gtest/gtest.h>
 
+#include "support/failures.h"
 #include "support/session_kinds.h"
 
 namespace {
@@ -31,6 +32,13 @@ const bool registered[] = {
     register_global_func("dtensor.nothing", [](const Tensor&) {}),
     register_global_func("dtensor.count", [](const Tensor& part) { return part.element_count(); }),
 };
+
+/// The last worker has the axis.
+std::vector<int64_t> ragged_sizes(int64_t extent) {
+  std::vector<int64_t> sizes(static_cast<size_t>(workers()));
+  sizes.back() = extent;
+  return sizes;
+}
 
 DeviceMesh all() { return DeviceMesh({workers()}); }
 
@@ -226,11 +234,7 @@ TEST(DTensor, parts_that_workers_have) {
   Session s = make_session();
   const DTensor rows = distribute(s, floats(iota(10), {5, 2}), all(), Placement::from_text("S[0]"));
   EXPECT_EQ(DTensor::from_local(rows.parts(), all(), Placement::from_text("S[0]")).info(), rows.info());
-  const DTensor odd(rows.redistribute(Placement({PlacementSpec::ragged(0, [] {
-    std::vector<int64_t> sizes(static_cast<size_t>(workers()));
-    sizes.back() = 5;
-    return sizes;
-  }())})));
+  const DTensor odd(rows.redistribute(Placement({PlacementSpec::ragged(0, ragged_sizes(5))})));
   const DTensor again = DTensor::from_local(odd.parts(), all(), Placement::from_text("S[0]"));
   EXPECT_EQ(again.info(), workers() > 1 ? odd.info() : rows.info());
   const DRef number = s.call_packed(s.get_global_func("runtime.disco.worker_rank"));
@@ -263,6 +267,47 @@ TEST(DTensor, views_of_axes_that_are_not_cut) {
   EXPECT_THROW(rows.select(1, 6), UsageError);
   EXPECT_THROW(rows.slice(2, 0, 1), UsageError);
   EXPECT_THROW(rows.slice(1, 0, 1, 0), UsageError);
+}
+
+TEST(DTensor, transposed_views) {
+  Session s = make_session();
+  const DTensor rows = distribute(s, floats(iota(24), {2, 3, 4}), all(), Placement::from_text("S[1]"));
+  const DTensor turned = rows.transpose({2, 0, 1});
+  EXPECT_EQ(to_string(turned.info().placement()), "S[2]");
+  EXPECT_EQ(turned.info().tensor_sinfo().shape, (Shape{4, 2, 3}));
+  std::vector<float> expected;
+  for (int k = 0; k < 4; ++k)
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 3; ++j) expected.push_back(static_cast<float>((i * 3 + j) * 4 + k));
+  EXPECT_EQ(to_vector(turned.full()), expected);
+  EXPECT_EQ(to_vector(turned.redistribute(Placement::from_text("S[0]")).transpose({1, 2, 0}).full()), iota(24));
+  EXPECT_EQ(rows.transpose().info().tensor_sinfo().shape, (Shape{4, 3, 2}));
+  const DTensor ragged = rows.redistribute(Placement({PlacementSpec::ragged(0, ragged_sizes(2))}));
+  EXPECT_EQ(ragged.transpose().info().placement().dim_specs()[0], PlacementSpec::ragged(2, ragged_sizes(2)));
+  EXPECT_EQ(to_vector(ragged.transpose().transpose().full()), iota(24));
+  for (const std::vector<int>& axes : {std::vector{0, 1}, {0, 1, 1}, {0, 1, 3}, {-1, 0, 1}})
+    EXPECT_THROW(rows.transpose(axes), UsageError);
+}
+
+TEST(DTensor, parts_that_a_function_makes_of_parts) {
+  Session s = make_session();
+  const DTensor rows = distribute(s, floats(iota(35), {7, 5}), all(), Placement::from_text("S[0]"));
+  const DTensor same = map_parts("dtensor.throw_on", {Value(-1), rows}, rows.info());
+  EXPECT_EQ(to_vector(same.full()), iota(35));
+  const DTensor one = distribute(s, floats(iota(4)), DeviceMesh({1}, {workers() - 1}), Placement::from_text("R"));
+  const DTensor counts = map_parts("dtensor.count", {one}, {{{}, kInt64}, one.info().device_mesh(), Placement::from_text("R")});
+  EXPECT_EQ(counts.full().item<int64_t>(), 4);
+  map_parts("dtensor.throw_on", {Value(workers() - 1), rows}, rows.info());
+  EXPECT_NE(std::string(error_of_sync_all(s).what()).find("thrown on purpose"), std::string::npos);
+  map_parts("dtensor.throw_on", {Value(-1), rows}, {{{7, 4}, kFloat32}, all(), Placement::from_text("S[0]")});
+  EXPECT_NE(std::string(error_of_sync_all(s).what()).find("dtensor.throw_on"), std::string::npos);
+  map_parts("no.such", {rows}, rows.info());
+  EXPECT_NE(std::string(error_of_sync_all(s).what()).find("no.such"), std::string::npos);
+  EXPECT_THROW(map_parts("dtensor.count", {Value(1)}, rows.info()), UsageError);
+  if (workers() > 1) {
+    EXPECT_THROW(map_parts("dtensor.count", {one}, rows.info()), UsageError);
+  }
+  EXPECT_EQ(to_vector(rows.full()), iota(35));
 }
 
 TEST(DTensor, new_tensors) {

@@ -328,17 +328,9 @@ class _Arithmetic:
         wanted = _np().dtype(dtype if isinstance(dtype, type) else str(dtype))
         return self if _numpy_dtype(self.info, "astype") == wanted else _run(_cast(self.info, wanted), [self.info], [self])
 
-    def transpose(self, *axes):
-        """The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves."""
-        order = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
-        return self._transpose([each + (self.ndim if each < 0 else 0) for each in order or ()])
-
     def item(self, timeout=None):
         """The one element, as a number. Synchronising."""
         return self.full(timeout).numpy().item()
-
-    T = property(transpose, doc="transpose()")
-
 
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder", "pow": "power",
            "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift"}

@@ -17,6 +17,7 @@ import numpy
 
 import tutti
 from tutti._worker import is_rank
+from tutti.distributed import DeviceMesh, random
 
 
 def seconds(function):
@@ -61,6 +62,34 @@ def copy_ratio(session, mib=64):
     return ratios[4]
 
 
+def sum_us(session, times=1_000):
+    """A sum of two small DTensors."""
+    mesh = DeviceMesh(session.num_workers)
+    x, y = (random(session, (8, 8), mesh, "S[0]", seed=seed) for seed in (0, 1))
+
+    def issue():
+        for _ in range(times):
+            x + y
+        session.sync_all()
+
+    return seconds(issue) / times * 1e6
+
+
+def product_ratio(session, extent=1024):
+    """numpy's time for a product of matrices, by one process, by ours with its rows shared out."""
+    mesh = DeviceMesh(session.num_workers)
+    x, w = random(session, (extent, extent), mesh, "S[0]"), random(session, (extent, extent), mesh, "R", seed=1)
+    a, b = x.full().numpy(), w.full().numpy()
+
+    def ours():
+        x @ w
+        session.sync_all()
+
+    ours(), a @ b
+    ratios = sorted(seconds(lambda: a @ b) / seconds(ours) for _ in range(9))
+    return ratios[4]
+
+
 def import_seconds(module="tutti"):
     def once():
         code = f"import time; b = time.perf_counter(); import {module}; print(time.perf_counter() - b)"
@@ -91,6 +120,8 @@ def measure(session, repeats):
         rows.append([f"calls of a {name} function", median(lambda: calls_per_second(session, function), repeats), "/s"])
         rows.append([f"call and sync of a {name} function", median(lambda: call_and_sync_us(session, function), repeats), "us"])
     rows.append(["copy_to_worker_0 of 64 MiB, of numpy.copyto", copy_ratio(session), "x"])
+    rows.append(["a sum of small DTensors", median(lambda: sum_us(session), repeats), "us"])
+    rows.append(["x @ w, 1024 x 1024 float32, as numpy in one process", product_ratio(session), "x"])
     return rows
 
 
@@ -112,7 +143,7 @@ def main():
         return
     print(about)
     for what, value, unit in rows:
-        print(f"{what:<48} {value:>12,.3f} {unit}" if value < 1000 else f"{what:<48} {value:>12,.0f} {unit}")
+        print(f"{what:<52} {value:>12,.3f} {unit}" if value < 1000 else f"{what:<52} {value:>12,.0f} {unit}")
 
 
 if __name__ == "__main__":

@@ -57,10 +57,10 @@ def test_digits_that_make_room(tmp_path):
     assert os.listdir(tmp_path).count("x.safetensors") == 1 and len(os.listdir(tmp_path)) == 3
 
 
-@pytest.mark.parametrize("n, heads", [(1, 6), (2, 1), (3, 6), (4, 6), (8, 6)])
-def test_transformer(n, heads):
-    out = mpi(n, "-m", "tutti", os.path.join(EXAMPLES, "tensor_parallel_transformer.py"), str(heads), "7").stdout
-    assert f"{heads} heads on {n} workers" in out
+@pytest.mark.parametrize("n, heads, columns", [(1, 6, 1), (2, 1, 2), (3, 6, 3), (4, 6, 2), (8, 6, 4)])
+def test_transformer(n, heads, columns):
+    out = mpi(n, "-m", "tutti", os.path.join(EXAMPLES, "tensor_parallel_transformer.py"), str(heads), "7", str(columns)).stdout
+    assert f"{heads} heads on {n} workers, {n // columns} x {columns}" in out
 
 
 def snippets():

@@ -342,7 +342,7 @@ def test_no_session_above_rank_0_of_a_job():
 
 def test_the_benchmark():
     rows = json.loads(mpi(2, "-m", "tutti", "-m", "tutti.bench", "--repeats", "1", "--format", "json").stdout)["rows"]
-    assert len(rows) == 7 and all(row["value"] > 0 for row in rows)
+    assert len(rows) == 9 and all(row["value"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize("begin", ["session = tutti.Session()", "session = tutti.ProcessSession(2)", "session = tutti.ThreadedSession(2)"])
