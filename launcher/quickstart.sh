@@ -12,6 +12,7 @@ case "$what $long" in "example "|"test "|"test --long") ;; *) usage ;; esac
 
 packages=(g++ meson ninja-build pkg-config libopenmpi-dev openmpi-bin libfmt-dev libdw-dev libhwloc-dev libgtest-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   python3-dev pybind11-dev python3-numpy libopenblas0-pthread)
+[[ $(uname -m) != x86_64 ]] || packages+=(libisal-dev)  # checksums of checkpoints
 [ "$what" != test ] || packages+=(python3-pytest python3-tqdm python3-cloudpickle)
 [ -z "$long" ] || packages+=(clang clang-tidy debootstrap libclang-rt-dev libsimgrid-dev spin python3-ipykernel python3-nbclient python3-matplotlib python3-mesonpy python3-mpi4py python3-pip python3-torch python3-venv patchelf)
 install_missing() {

@@ -1,11 +1,22 @@
 #pragma once
 
 #include <zlib.h>
+#ifdef TUTTI_ISAL
+#include <isa-l/crc.h>
+#endif
 
 #include <cstddef>
 #include <cstdint>
 
 namespace tutti::detail {
+
+inline uint32_t crc32_of(const void* data, size_t bytes) {
+#ifdef TUTTI_ISAL  // the same values, by instructions that zlib does not use
+  return crc32_gzip_refl(0, static_cast<const unsigned char*>(data), bytes);
+#else
+  return static_cast<uint32_t>(crc32_z(0, static_cast<const Bytef*>(data), bytes));
+#endif
+}
 
 /// CRC-32 (zlib's) of a whole of which only some bytes are here, as if the others were missing terms of a sum: the whole's CRC is
 /// the XOR of those of its parts. Add pieces in the order of their places.
@@ -13,7 +24,7 @@ class PartialCrc {
  public:
   void add(const void* data, size_t bytes, int64_t at) {
     move_to(at + static_cast<int64_t>(bytes));
-    crc_ ^= static_cast<uint32_t>(crc32_z(0, static_cast<const Bytef*>(data), bytes));
+    crc_ ^= crc32_of(data, bytes);
   }
   /// The part's term, in a whole of this length.
   uint32_t of(int64_t whole_bytes) {

@@ -99,13 +99,14 @@ Tensor from_array(const py::array& array, bool must_write) {
     throw UsageError(fmt::format("an array of {} in another byte order than this machine's", name));
   if (must_write && !array.writeable()) throw UsageError("the array is read-only, and would be written to");
   const DType type = parse_dtype(name);
+  const int64_t item = type.size_bytes();  // not array.itemsize(): an old pybind11 reads that wrongly of numpy 2
   Shape shape, strides;
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
     shape.push_back(array.shape(i));
-    if (array.strides(i) % array.itemsize() != 0 && array.shape(i) > 1)
-      throw UsageError(fmt::format("an array whose strides ({} bytes) are no multiple of an element ({})", array.strides(i),
-                                   array.itemsize()));
-    strides.push_back(array.strides(i) / array.itemsize());
+    if (array.strides(i) % item != 0 && array.shape(i) > 1)
+      throw UsageError(
+          fmt::format("an array whose strides ({} bytes) are no multiple of an element ({})", array.strides(i), item));
+    strides.push_back(array.strides(i) / item);
   }
   return Tensor::wrap(
       const_cast<void*>(array.data()), shape, type, [kept = keep(array)]() mutable { kept.reset(); }, strides);

@@ -9,4 +9,4 @@ nm -u "$1/src/libtutti_internal.a" | sed -nE 's/^ +U (ompi_[a-z0-9_]+|OMPI_[A-Z_
 gcc -c -fPIC "$1/tests/sim/handles.c" -o "$1/tests/sim/handles.o"
 SMPI_NO_UNDEFINED_CHECK='' smpicxx -std=c++20 -O1 -Iinclude -Isrc -include tests/sim/real_names.h tests/sim/leaders.cpp \
   src/control/channel/mpi/leader.cpp src/control/channel/mpi/leader_agreement.cpp src/control/channel/mpi/leader_life.cpp src/control/channel/mpi/leader_looks.cpp src/control/channel/mpi/leader_questions.cpp src/collective/mpi/mpi_handles.cpp \
-  -Wl,--allow-multiple-definition "$1/tests/sim/handles.o" "$1/src/libtutti_internal.a" -lfmt -ldw -lhwloc -lz -ldl -o "$1/tests/sim/leaders"
+  -Wl,--allow-multiple-definition "$1/tests/sim/handles.o" "$1/src/libtutti_internal.a" -lfmt -ldw -lhwloc -lz $(pkg-config --libs libisal 2>/dev/null) -ldl -o "$1/tests/sim/leaders"

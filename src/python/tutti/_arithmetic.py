@@ -4,6 +4,7 @@ the operation needs it are redistributed first (_propagation.py). No call waits.
 import contextlib
 import functools
 import math
+import operator
 
 from . import worker
 from ._core import Tensor, _register_global_func, empty
@@ -13,8 +14,9 @@ from ._propagation import broadcast, propagate
 
 _FUNCTION = "tutti.distributed.arithmetic"
 
+_COPIED = {"sum", "avg", "prod", "min", "max"}
 # op(sum of a, sum of b) = sum of op(a, b)
-_JOINT = {"add": {"sum", "avg"}, "subtract": {"sum", "avg"}, "negative": {"sum", "avg"}, "positive": {"sum", "avg", "prod", "min", "max"},
+_JOINT = {"add": {"sum", "avg"}, "subtract": {"sum", "avg"}, "negative": {"sum", "avg"}, "positive": _COPIED,
           "maximum": {"max"}, "minimum": {"min"}}
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_or": "any", "logical_and": "all"}
 
@@ -49,8 +51,8 @@ def _scalar(given, np):
     if not isinstance(given, list):
         return given
     kind, *parts = given
-    number = complex(*parts) if len(parts) == 2 else parts[0]
-    return number if kind == "complex" else np.dtype(kind).type(number)
+    number = complex(*parts) if len(parts) == 2 else int(parts[0]) if isinstance(parts[0], str) else parts[0]
+    return number if kind in ("complex", "int") else np.dtype(kind).type(number)
 
 
 def _identity(name, dtype, np):
@@ -62,15 +64,17 @@ def _identity(name, dtype, np):
 
 
 def _on_worker(kind, name, options, dtype, is_in_place, *operands):
-    """kind: "ufunc", "matmul", "reduce" (options: keepdims, axes) or "astype". is_in_place: the last operand is the result."""
+    """kind: "ufunc", "matmul", "reduce" (options: keepdims, axes), "astype" or "assign". is_in_place: the last operand is the result."""
     np = _np()
     *operands, out = operands if is_in_place else (*operands, None)
-    tensors = [each for each in operands if isinstance(each, Tensor)]
+    tensors = [each for each in (*operands, out) if isinstance(each, Tensor)]
     xp, view, stream = _module_of(tensors[0])
     with stream:
         arrays = [view(each) if isinstance(each, Tensor) else _scalar(each, np) for each in operands]
         shapes = [each.shape for each in arrays if isinstance(each, xp.ndarray)]
-        if kind == "matmul":
+        if out is not None:
+            shape = out.shape
+        elif kind == "matmul":
             a, b = shapes
             shape = _common([a[:-2], b[:-2]]) + a[-2:-1] + (b[-1:] if len(b) > 1 else ())
         elif kind == "reduce":
@@ -88,6 +92,8 @@ def _on_worker(kind, name, options, dtype, is_in_place, *operands):
             xp.matmul(*arrays, out=result)
         elif kind == "astype":
             xp.copyto(result, arrays[0], casting="unsafe")
+        elif kind == "assign":
+            result[...] = arrays[0]
         elif name in ("max", "min") and arrays[0].size == 0:
             result[...] = _identity(name, result.dtype, np)
         else:
@@ -101,12 +107,16 @@ _register_global_func(_FUNCTION, _on_worker, True)
 
 # ---- on the controller
 
-def _numpy_dtype(info, name):
-    dtype = info.tensor_sinfo.dtype
+def _dtype(given, name):
+    """As numpy has it."""
     try:
-        return _np().dtype(str(dtype))
+        return _np().dtype(given if isinstance(given, type) else str(given))
     except TypeError:
-        raise UsageError(f"{name}: numpy has no {dtype}; use session.shard_map with a function of a library that has it") from None
+        raise UsageError(f"{name}: numpy has no {given}; use session.shard_map with a function of a library that has it") from None
+
+
+def _numpy_dtype(info, name):
+    return _dtype(info.tensor_sinfo.dtype, name)
 
 
 class _Number:
@@ -132,10 +142,12 @@ class _Number:
     def value(self):
         """What travels: Python's real numbers as they are, others with their type's name."""
         plain = self.number.item() if isinstance(self.number, _np().generic) else self.number
-        if plain is self.number and not isinstance(plain, complex):
-            return plain
-        name = "complex" if plain is self.number else self.number.dtype.name
-        return [name, plain.real, plain.imag] if isinstance(plain, complex) else [name, plain]
+        name = type(plain).__name__ if plain is self.number else self.number.dtype.name
+        if isinstance(plain, complex):
+            return [name, plain.real, plain.imag]
+        if isinstance(plain, int) and not -(2**63) <= plain < 2**63:
+            return [name, str(plain)]
+        return plain if plain is self.number else [name, plain]
 
 
 def _operands(inputs, name):
@@ -146,7 +158,7 @@ def _is_tensor(operand):
     return isinstance(operand, DTensorStructInfo)
 
 
-def _plan(kind, name, operands, labels, shape, result_labels, dtype, joint=(), contraction="sum", options=(), out=None):
+def _plan(kind, name, operands, labels, shape, result_labels, dtype, joint=(), contraction="sum", options=(), out=None, is_put_off=False):
     """What a call does: the head of the worker function's arguments; of each tensor its placement, None if it lies so already; the result's
     DTensorStructInfo. labels: of each tensor."""
     infos = [each for each in operands if _is_tensor(each)]
@@ -156,6 +168,8 @@ def _plan(kind, name, operands, labels, shape, result_labels, dtype, joint=(), c
             raise UsageError(f"{name}: one tensor lies on {mesh}, another one on {each.device_mesh}; redistribute one of them")
     if any(each.tensor_sinfo.dtype != result.dtype for each in [*infos, *([out] if out else [])]):
         joint = ()  # parts would be converted one by one
+    if dtype.kind not in "fc":
+        joint = set(joint) - {"avg"}  # those of integers are rounded
     if out:
         written = out.tensor_sinfo
         if written.shape != result.shape:
@@ -163,7 +177,7 @@ def _plan(kind, name, operands, labels, shape, result_labels, dtype, joint=(), c
         if not _np().can_cast(dtype, str(written.dtype), "same_kind"):
             raise UsageError(f"{name}: the result has dtype {dtype}, and is to be written to a tensor of {written.dtype}; use astype")
     try:
-        placements, placement = propagate(tuple(infos), tuple(labels), result, tuple(result_labels), frozenset(joint), contraction, out.placement if out else None)
+        placements, placement = propagate(tuple(infos), tuple(labels), result, tuple(result_labels), frozenset(joint), contraction, out.placement if out else None, is_put_off)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
     wanted = [None if info.placement == each else each for info, each in zip(infos, placements)]
@@ -183,10 +197,18 @@ def _run(plan, operands, inputs, out=None):
     return out
 
 
+def _keeps_terms_small(dtype, number, is_factor):
+    """Whether terms times it (or by it) become no larger: a sum of terms that overflow is no value, while the value may be one."""
+    np = _np()
+    with np.errstate(all="ignore"):
+        size = abs(dtype.type(number))  # as it is used
+    return dtype.kind in "iu" or bool(size <= 1 if is_factor else 1 <= size < np.inf)
+
+
 @functools.lru_cache(maxsize=4096)
 def _elementwise(ufunc, operands, out):
     np, name = _np(), ufunc.__name__
-    if ufunc.nout != 1 or getattr(np, name, None) is not ufunc:
+    if getattr(np, name, None) is not ufunc:
         raise UsageError(f"{name}: of DTensors only numpy's own functions with one result can be had; use session.shard_map")
     infos = [each for each in operands if _is_tensor(each)]
     if not infos:
@@ -194,11 +216,12 @@ def _elementwise(ufunc, operands, out):
     shape, labels = broadcast([each.tensor_sinfo.shape for each in infos])
     with np.errstate(all="ignore"):
         dtype = ufunc(*[np.empty(0, _numpy_dtype(each, name)) if _is_tensor(each) else each.number for each in operands]).dtype
+    if dtype.kind not in "biufc":
+        raise UsageError(f"{name}: the result's dtype would be {dtype}: {' and '.join(repr(each.number) for each in operands if not _is_tensor(each))} is out of range")
     joint = _JOINT.get(name, ()) if len(infos) == len(operands) else ()
     numbers = [each.number for each in operands if not _is_tensor(each)]
     if len(numbers) == 1 and (name == "multiply" or (name in ("divide", "true_divide") and _is_tensor(operands[0]))):
-        if np.isfinite(numbers[0]) and (name == "multiply" or numbers[0] != 0):  # else other terms of the sum than the value's make it NaN
-            joint = {"sum", "avg"}
+        joint = {"sum", "avg"} if _keeps_terms_small(dtype, numbers[0], name == "multiply") else ()
     return _plan("ufunc", name, operands, labels, shape, range(len(shape)), dtype, joint, out=out)
 
 
@@ -224,7 +247,9 @@ def _matmul(operands, out):
 
 def _axes(axis, ndim, name):
     axes = tuple(range(ndim)) if axis is None else tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(each.__index__() + (ndim if each < 0 else 0) for each in axes)
+    if not all(hasattr(each, "__index__") for each in axes):
+        raise UsageError(f"{name}: axis: expected an int or a tuple of ints, got {axis!r}")
+    axes = tuple(operator.index(each) + (ndim if each < 0 else 0) for each in axes)
     if any(not 0 <= each < ndim for each in axes) or len(set(axes)) != len(axes):
         raise UsageError(f"{name}: axis {axis} of a tensor of {ndim} axes")
     return axes
@@ -248,7 +273,7 @@ def _reduction(info, name, axes, dtype, keepdims):
     kept = [each for each in labels if keepdims or each not in axes]
     shape = tuple(1 if each in axes else extents[each] for each in kept)
     result_labels = [None if each in axes else each for each in kept]
-    return _plan("reduce", name, (info,), [labels], shape, result_labels, result, {how}, how, [keepdims, *axes])
+    return _plan("reduce", name, (info,), [labels], shape, result_labels, result, {how}, how, [keepdims, *axes], is_put_off=True)
 
 
 def _reduce(tensor, name, axis, dtype, keepdims, out):
@@ -262,13 +287,45 @@ def _reduce(tensor, name, axis, dtype, keepdims, out):
 @functools.lru_cache(maxsize=4096)
 def _cast(info, dtype):
     labels = tuple(range(len(info.tensor_sinfo.shape)))
-    return _plan("astype", "astype", (info,), [labels], info.tensor_sinfo.shape, labels, dtype)
+    return _plan("astype", "astype", (info,), [labels], info.tensor_sinfo.shape, labels, dtype, _COPIED)
+
+
+def _assign(target, value):
+    """x[key] = value, where x[key] is target. x[key] += 1 ends so, too: its value is another view of the same parts."""
+    name, info = "[]=", target.info
+    if isinstance(value, DTensor):
+        extents, given = tuple(target.shape), tuple(value.shape)
+        shape, labels = broadcast([given])
+        if broadcast([given, extents])[0] != extents:
+            raise UsageError(f"{name}: a tensor of shape {given} can't be written to one of shape {extents}")
+        labels = tuple(each + len(extents) - len(shape) if shape[each] == extents[each + len(extents) - len(shape)] else None for each in range(len(shape)))
+        return _run(_plan("assign", name, (value.info,), [labels], extents, tuple(range(len(extents))), _numpy_dtype(value.info, name), _COPIED, out=info), [value.info],
+                    [value], target)
+    number = _Number(value, name)
+    if any(spec.op for spec in info.placement.dim_specs):
+        raise UsageError(f"{name}: the tensor is partial: '{info.placement}'; redistribute it first")
+    if not _np().can_cast(_np().min_scalar_type(number.number), str(info.tensor_sinfo.dtype), "same_kind"):
+        raise UsageError(f"{name}: {value!r} can't be written to a tensor of {info.tensor_sinfo.dtype}; use astype")
+    return map_parts(_FUNCTION, ["assign", name, [], str(info.tensor_sinfo.dtype), True, number.value(), target], info)
+
+
+def _array_function(self, func, types, args, kwargs):
+    """numpy's functions that are methods here; the others are refused by name."""
+    name = {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
+    if args and isinstance(args[0], DTensor):
+        if name in ("sum", "prod", "max", "min", "mean", "any", "all", "transpose", "clip", "copy"):
+            return getattr(args[0], name)(*args[1:], **kwargs)
+        if name in ("shape", "ndim", "size") and len(args) == 1:
+            return getattr(args[0], name)
+    raise UsageError(f"numpy.{func.__name__}: not built for DTensors; use session.shard_map, or x.full() for all of it")
 
 
 def _array_ufunc(self, ufunc, method, *inputs, out=(None,), **options):
     name = ufunc.__name__
-    if options.get("where", True) is True:
+    if isinstance(options.get("where", True), (bool, _np().bool_)) and options.get("where", True):
         options.pop("where", None)
+    if ufunc.nout != 1:
+        raise UsageError(f"{name}: it has {ufunc.nout} results; use session.shard_map")
     if len(out) != 1 or not (out[0] is None or isinstance(out[0], DTensor)):
         raise UsageError(f"{name}: expected a DTensor to write to, got {type(out[0]).__name__}")
     written = None if out[0] is None else out[0].info
@@ -291,6 +348,7 @@ class _Arithmetic:
     """What DTensor takes from here."""
 
     __array_ufunc__ = _array_ufunc
+    __array_function__ = _array_function
 
     def sum(self, axis=None, dtype=None, out=None, keepdims=False):
         """The sum over axes, over all without one. What mesh dimensions cut becomes partial: nothing moves."""
@@ -310,10 +368,11 @@ class _Arithmetic:
 
     def mean(self, axis=None, dtype=None, out=None, keepdims=False):
         """The mean over axes, as `sum`. Of integers in float64; of float16 it is added up in float32."""
-        given = _numpy_dtype(self.info, "mean") if dtype is None else _np().dtype(dtype)
+        given = _numpy_dtype(self.info, "mean") if dtype is None else _dtype(dtype, "mean")
         added = "float64" if given.kind in "biu" else "float32" if given == "float16" else given
-        total = _reduce(self, "sum", axis, added, keepdims, out) / math.prod(self.shape[each] for each in _axes(axis, self.ndim, "mean"))
-        return total.astype("float16") if given == "float16" else total
+        count = math.prod(self.shape[each] for each in _axes(axis, self.ndim, "mean"))
+        mean = _reduce(self, "sum", axis, added, keepdims, out) / count
+        return mean.astype(given, copy=False) if dtype is not None or given == "float16" else mean
 
     def any(self, axis=None, out=None, keepdims=False):
         """Whether an element is not 0, over axes, as `sum`."""
@@ -323,14 +382,36 @@ class _Arithmetic:
         """Whether no element is 0, over axes, as `sum`."""
         return _reduce(self, "all", axis, None, keepdims, out)
 
-    def astype(self, dtype):
-        """The same values in another dtype. Partial values are reduced first."""
-        wanted = _np().dtype(dtype if isinstance(dtype, type) else str(dtype))
-        return self if _numpy_dtype(self.info, "astype") == wanted else _run(_cast(self.info, wanted), [self.info], [self])
+    def astype(self, dtype, copy=True):
+        """The same values in another dtype. Partial values are reduced first, but where the dtype is the same."""
+        wanted = _dtype(dtype, "astype")
+        if _numpy_dtype(self.info, "astype") == wanted and not copy:
+            return self
+        return _run(_cast(self.info, wanted), [self.info], [self])
+
+    def copy(self):
+        """A tensor of its own with the same values."""
+        return self.astype(self.dtype)
+
+    def clip(self, min=None, max=None):
+        """The elements, those below min as min and those above max as max."""
+        raised = self if min is None else _np().maximum(self, min)
+        return raised if max is None else _np().minimum(raised, max)
 
     def item(self, timeout=None):
         """The one element, as a number. Synchronising."""
+        if self.size != 1:
+            raise UsageError(f"item: the tensor has {self.size} elements, expected 1")
         return self.full(timeout).numpy().item()
+
+    @property
+    def size(self):
+        """Elements."""
+        return math.prod(self.shape)
+
+    def __setitem__(self, key, value):
+        _assign(self[key], value)
+
 
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder", "pow": "power",
            "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift"}
@@ -338,24 +419,48 @@ _COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greate
 _UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
 
 
-def _is_number(object):
-    np = _np()
-    return isinstance(object, (bool, int, float, complex, np.generic)) or (isinstance(object, np.ndarray) and object.ndim == 0)
+def _is_operand(object):
+    """Whether numpy's function says what is wrong with it, or nothing is. Others may have operators of their own."""
+    return isinstance(object, (DTensor, bool, int, float, complex, list, tuple, _np().generic, _np().ndarray))
 
 
-def _operator(name, call):
+def _binary(name):
+    def call(self, other):
+        return getattr(_np(), name)(self, other) if _is_operand(other) else NotImplemented
+    return call
+
+
+def _reflected(name):
+    def call(self, other):
+        return getattr(_np(), name)(other, self) if _is_operand(other) else NotImplemented
+    return call
+
+
+def _in_place(name):
+    def call(self, other):
+        return getattr(_np(), name)(self, other, out=(self,)) if _is_operand(other) else NotImplemented
+    return call
+
+
+def _unary(name):
+    def call(self):
+        return getattr(_np(), name)(self)
+    return call
+
+
+def _add(name, call):
     call.__name__ = call.__qualname__ = name
     setattr(_Arithmetic, name, call)
 
 
 for _name, _ufunc in _BINARY.items():
-    _operator(f"__{_name}__", lambda self, other, f=_ufunc: getattr(_np(), f)(self, other))
-    _operator(f"__r{_name}__", lambda self, other, f=_ufunc: getattr(_np(), f)(other, self))
-    _operator(f"__i{_name}__", lambda self, other, f=_ufunc: getattr(_np(), f)(self, other, out=(self,)))
+    _add(f"__{_name}__", _binary(_ufunc))
+    _add(f"__r{_name}__", _reflected(_ufunc))
+    _add(f"__i{_name}__", _in_place(_ufunc))
 for _name, _ufunc in _COMPARISONS.items():
-    _operator(f"__{_name}__", lambda self, other, f=_ufunc: getattr(_np(), f)(self, other) if isinstance(other, DTensor) or _is_number(other) else NotImplemented)
+    _add(f"__{_name}__", _binary(_ufunc))
 for _name, _ufunc in _UNARY.items():
-    _operator(f"__{_name}__", lambda self, f=_ufunc: getattr(_np(), f)(self))
+    _add(f"__{_name}__", _unary(_ufunc))
 for _name, _value in vars(_Arithmetic).items():
     if _name not in ("__dict__", "__weakref__", "__module__", "__doc__", "__hash__"):
         setattr(DTensor, _name, _value)

@@ -37,9 +37,9 @@ def _part_size(info):
 
 
 @functools.lru_cache(maxsize=4096)
-def propagate(infos, labels, result, result_labels, joint=frozenset(), contraction="sum", target=None):
-    """The placement of each operand and of the result: those that move the fewest bytes, the reduction of a partial result included; of
-    equal ones those with the smallest parts.
+def propagate(infos, labels, result, result_labels, joint=frozenset(), contraction="sum", target=None, is_put_off=False):
+    """The placement of each operand and of the result: those that move the fewest bytes, the reduction of a partial result included unless
+    is_put_off; of equal ones those with the smallest parts.
 
     infos: DTensorStructInfo of each operand, on one mesh. labels: a tuple for each. result: its TensorStructInfo.
     joint: reductions that the operation may be done before: op(sum of a, sum of b) is the sum of op(a, b).
@@ -57,11 +57,13 @@ def propagate(infos, labels, result, result_labels, joint=frozenset(), contracti
             if target and goal.placement != target:
                 continue
             goals = [DTensorStructInfo(info.tensor_sinfo, mesh, Placement([_spec(each, names) for each in choice])) for info, names in zip(infos, labels)]
-            cost = sum(_bytes_moved(info, each) for info, each in zip(infos, goals))
+            terms = math.prod(extent for extent, spec in zip(mesh.shape, goal.placement.dim_specs) if spec.op)
+            cost = 0 if is_put_off else result.nbytes * (terms - 1)
+            for info, each in zip(infos, goals):
+                if best is None or cost <= best[0][0]:
+                    cost += _bytes_moved(info, each)
         except UsageError:  # no such placement, or no way to it: partial values of two kinds, sizes after another cut
             continue
-        terms = math.prod(extent for extent, spec in zip(mesh.shape, goal.placement.dim_specs) if spec.op)
-        cost += result.nbytes * (terms - 1)
         key = cost, sum(map(_part_size, [*goals, goal]))
         if best is None or key < best[0]:
             best = key, tuple(each.placement for each in goals), goal.placement
