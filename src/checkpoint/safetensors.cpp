@@ -147,6 +147,16 @@ Catalogue parse_safetensors(std::string_view text, int64_t file_bytes, const std
   return tensors;
 }
 
+std::map<std::string, std::string> parse_metadata(std::string_view json_text, const std::string& file, bool is_index) {
+  const json all = parse_object(json_text, file);
+  std::map<std::string, std::string> metadata;
+  const auto found = all.find(is_index ? "metadata" : kMetadata);
+  if (found == all.end() || !found->is_object()) return metadata;
+  for (const auto& [name, value] : found->items())
+    if (value.is_string() && name != kCrcs) metadata[name] = value.get<std::string>();
+  return metadata;
+}
+
 std::string format_safetensors(Catalogue& tensors, const std::map<std::string, std::string>& metadata) {
   std::vector<std::pair<int64_t, std::string>> order;  // as huggingface orders them: all are aligned so
   for (const auto& [name, stored] : tensors) order.emplace_back(-stored.sinfo.dtype.size_bytes(), name);

@@ -32,18 +32,26 @@ Catalogue stamped(Catalogue tensors, const File& file) {
   return tensors;
 }
 
-Catalogue read_safetensors(const std::string& path) {
-  const File file = File::open(path);
+/// With its length, which comes first.
+std::string read_header(const File& file, const std::string& path) {
   const int64_t size = file.size();
-  const int64_t header = safetensors_header_bytes(read_front(file, std::min<int64_t>(8, size)), size, path);
-  return stamped(parse_safetensors(read_front(file, header), size, path), file);
+  return read_front(file, safetensors_header_bytes(read_front(file, std::min<int64_t>(8, size)), size, path));
 }
 
-Catalogue read_index(const std::string& path) {
+std::string read_index_text(const std::string& path) {
   const File index = File::open(path);
   if (index.size() > kMostIndex)
     throw UsageError(fmt::format("{} has {} bytes, an index {} at most", path, index.size(), kMostIndex));
-  const auto weight_map = parse_index(read_front(index, index.size()), path);
+  return read_front(index, index.size());
+}
+
+Catalogue read_safetensors(const std::string& path) {
+  const File file = File::open(path);
+  return stamped(parse_safetensors(read_header(file, path), file.size(), path), file);
+}
+
+Catalogue read_index(const std::string& path) {
+  const auto weight_map = parse_index(read_index_text(path), path);
   const auto folder = std::filesystem::path(path).parent_path();
   std::set<std::string> names;
   for (const auto& [tensor, file] : weight_map) names.insert(file);
@@ -82,6 +90,17 @@ std::map<std::string, TensorStructInfo> stored_tensors(const std::string& path) 
   std::map<std::string, TensorStructInfo> found;
   for (const auto& [name, stored] : read_catalogue(path)) found.emplace(name, stored.sinfo);
   return found;
+}
+
+std::map<std::string, std::string> stored_metadata(const std::string& path) {
+  switch (kind_of(path)) {
+    case FileKind::kSafetensors:
+      return parse_metadata(read_header(File::open(path), path).substr(8), "the header of " + path, false);
+    case FileKind::kIndex: return parse_metadata(read_index_text(path), path, true);
+    case FileKind::kNpy: break;
+  }
+  File::open(path);  // it is there
+  return {};
 }
 
 }  // namespace tutti::distributed

@@ -34,6 +34,9 @@ Catalogue read_catalogue(const std::string& path);
 Catalogue parse_safetensors(std::string_view text, int64_t file_bytes, const std::string& file);
 /// Bytes that the header takes, with its length, which comes first.  @throws UsageError  no such file can be
 int64_t safetensors_header_bytes(std::string_view first_8_bytes, int64_t file_bytes, const std::string& file);
+/// What format_safetensors was given, of its JSON; of an index's what format_index was given. Other programs' numbers and lists
+/// are left out.  @throws UsageError  no JSON, or deeper than a header is
+std::map<std::string, std::string> parse_metadata(std::string_view json, const std::string& file, bool is_index);
 /// The header of a file in which these tensors lie. Stored::begin is filled in first; its length depends on no CRC.
 std::string format_safetensors(Catalogue& tensors, const std::map<std::string, std::string>& metadata);
 

@@ -142,6 +142,13 @@ void bind_checkpoint(py::module_& module) {
       "The DTensors of a file or an index, by name. placements: one for all; a dict, of those that are wanted; or a function of "
       "name and TensorStructInfo, which returns one, or None. Synchronising.");
   module.def(
+      "stored_metadata",
+      [](const py::object& path) {
+        const std::string from = to_path(path);
+        return without_gil([&] { return stored_metadata(from); });
+      },
+      "path"_a, "The `metadata` that was saved with a .safetensors file or an index, {str: str}.");
+  module.def(
       "stored_tensors",
       [](const py::object& path) {
         const std::string from = to_path(path);

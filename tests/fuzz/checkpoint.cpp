@@ -15,9 +15,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Catalogue tensors;
     int64_t file_bytes = 0;
     if (data[0] % 3 == 0) {
+      parse_metadata(header, "f", true);
       parse_index(header, "f");
     } else if (data[0] % 3 == 1) {
       const std::string text = std::string(reinterpret_cast<const char*>(&length), 8) + header;
+      parse_metadata(header, "f", false);
       tensors = parse_safetensors(text, file_bytes = std::ssize(text) + more, "f");
     } else {
       tensors = parse_npy(header, file_bytes = std::ssize(header) + more, "f");

@@ -11,7 +11,7 @@ from conftest import WORKERS, make_session
 from test_distributed import DTYPES, is_partial, some_array, some_mesh, some_placement
 
 import tutti
-from tutti.distributed import DeviceMesh, DTensor, TensorStructInfo, stored_tensors
+from tutti.distributed import DeviceMesh, DTensor, TensorStructInfo, stored_metadata, stored_tensors
 
 CASES = int(os.environ.get("TUTTI_TEST_PROGRAMS", "40")) // 4
 LACKING = ["complex128"]  # by safetensors
@@ -97,6 +97,13 @@ def test_what_can_be_chosen(tmp_path):
         x = session.distribute(np.arange(12.0).reshape(3, 4), everyone, "S[0]")
         session.save(str(tmp_path / "x.safetensors"), {"a.weight": x, "b": x, "\u00e4\"": x}, metadata={"step": "7"})
         assert header_of(tmp_path / "x.safetensors")["__metadata__"]["step"] == "7"
+        assert stored_metadata(tmp_path / "x.safetensors") == {"step": "7"}
+        session.save(tmp_path / "y.safetensors.index.json", {"x": x}, metadata={"step": "8", "": "\u00e4"})
+        assert stored_metadata(tmp_path / "y.safetensors.index.json") == {"step": "8", "": "\u00e4"}
+        session.save(tmp_path / "z.npy", {"x": x})
+        assert stored_metadata(tmp_path / "z.npy") == {}
+        with pytest.raises(tutti.SystemError):
+            stored_metadata(tmp_path / "none.npy")
         assert session.load(tmp_path / "x.safetensors", everyone, {"b": "S[1]"}).keys() == {"b"}
         chosen = session.load(tmp_path / "x.safetensors", everyone, lambda name, info: "S[1]" if name.endswith("weight") and info.shape == (3, 4) else None)
         assert chosen.keys() == {"a.weight"} and str(chosen["a.weight"].placement) == "S[1]"
