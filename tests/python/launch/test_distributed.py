@@ -93,6 +93,14 @@ def test_the_guide_s_code(capsys):
     assert "by 'S[0], S[1]' on DeviceMesh((2, 2), range(0, 4), names=['data', 'tensor'])" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name, placement", [("blocks", "S[0], S[1]"), ("columns", "R, S[1]"), ("rows_twice", "S[0], S[0]")])
+def test_the_guide_s_pictures(name, placement):
+    """docs/pictures, as show() draws them."""
+    picture = pathlib.Path(__file__).resolve().parents[3] / "docs" / "pictures" / f"{name}.svg"
+    mesh = DeviceMesh((2, 2), names=["data", "tensor"])
+    assert picture.read_text().rstrip("\n") == DTensorStructInfo(TensorStructInfo((7, 6)), mesh, placement).show().svg().rstrip("\n")
+
+
 def test_the_module_s_example():
     assert doctest.testmod(tutti.distributed) == (0, 3)
 
