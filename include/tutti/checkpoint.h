@@ -67,8 +67,9 @@ TUTTI_API void save(Session& session, const std::string& path, const std::map<st
 /// @throws UsageError  it is damaged, or none of these; SystemError  it can't be read
 TUTTI_API std::map<std::string, TensorStructInfo> stored_tensors(const std::string& path);
 
-/// SaveOptions::metadata of the save that made it, or what another program keeps as text in its place. None of a .npy file.
-/// @throws UsageError  it is damaged, or none of these; SystemError  it can't be read
+/// SaveOptions::metadata of the save that made it, or what another program keeps as text in its place. Of a .npy file there is
+/// none, and only that it is there is looked at.  @throws UsageError  it is damaged, or none of these; SystemError  it can't be
+/// read
 TUTTI_API std::map<std::string, std::string> stored_metadata(const std::string& path);
 
 /// Says where a tensor is to lie; nullopt leaves it out.

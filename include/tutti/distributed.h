@@ -177,7 +177,7 @@ class TUTTI_API DTensor {
   /// One index of such an axis, which the result lacks.
   DTensor select(int axis, int64_t index, Where where = Where::current()) const;
   /// The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves.
-  /// @throws UsageError  not each axis once
+  /// @throws UsageError  not each axis from 0 to ndim - 1 once
   DTensor transpose(std::vector<int> axes = {}, Where where = Where::current()) const;
 
  private:

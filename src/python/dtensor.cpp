@@ -135,7 +135,7 @@ std::vector<ShardMap::Argument> to_arguments(const py::iterable& objects) {
   return arguments;
 }
 
-PyDTensor map_parts_of(const std::string& function, const py::iterable& args, const DTensorStructInfo& info) {
+PyDTensor map_parts_of(const std::string& function, const py::sequence& args, const DTensorStructInfo& info) {
   const Where where = here();
   std::shared_ptr<const About> about;
   for (const py::handle arg : args)
@@ -277,7 +277,11 @@ void bind_dtensor(py::module_& module) {
            [](const PyDTensor&, const py::args&, const py::kwargs&) -> py::object {
              throw py::type_error("a DTensor is no array: x.full() is all of it, x.redistribute() puts it elsewhere");
            })
-      .def("__bool__", [](const PyDTensor&) -> bool { throw py::type_error("a DTensor is neither true nor false"); })
+      .def("__bool__",
+           [](const PyDTensor&) -> bool {
+             throw py::type_error(
+                 "a DTensor is neither true nor false; use x.item(), x.any(), x.all(), or x.full() for all of it");
+           })
       .def("__repr__", [](const PyDTensor& self) { return fmt::format("DTensor({})", to_string(self.tensor.info())); });
   module.def("distribute", &distribute_array, "session"_a, "array"_a, "mesh"_a, "placement"_a,
              "Parts of an array, which may be changed on return. placement: a Placement, or its text.");

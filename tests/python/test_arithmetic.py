@@ -167,6 +167,19 @@ def test_in_place(session):
         assert x.placement == placement, told
 
 
+def test_in_place_on_a_sum(session):
+    mesh = DeviceMesh(WORKERS)
+    p, r = session.distribute(np.arange(6.0), mesh, "P"), session.distribute(np.arange(6.0), mesh, "R")
+    p += r
+    p *= 0.5
+    p -= p
+    p += r
+    assert str(p.placement) == "P" and list(p.full().numpy()) == [0, 1, 2, 3, 4, 5]
+    for wrong in (lambda: np.multiply(p, 2, out=p), lambda: np.exp(p, out=p), lambda: np.add(p, 1, out=p)):
+        with pytest.raises(tutti.UsageError, match="the result can't be 'P' here"):
+            wrong()
+
+
 def test_writing_to_slices(session):
     mesh = DeviceMesh(WORKERS)
     a = np.arange(24.0).reshape(4, 6)
@@ -183,12 +196,20 @@ def test_writing_to_slices(session):
     np.testing.assert_array_equal(x.full().numpy(), a)
     x[...] = row
     np.testing.assert_array_equal(x.full().numpy(), np.tile(np.arange(6.0), (4, 1)))
+    x[...] = 10**20
+    assert x.max().item() == 1e20
+    x[...] = row
+    rows = session.distribute(np.arange(6.0), mesh, "R")
+    rows[1:] = rows[:-1]
+    rows[1:] += rows[:-1]
+    assert list(rows.full().numpy()) == [0, 0, 1, 3, 5, 7]
     terms = session.distribute(a, mesh, "P")
     terms[...] = x
     np.testing.assert_array_equal(terms.full().numpy(), x.full().numpy())
     assert str(terms.placement) == "P"
     for wrong, why in [(lambda: terms.__setitem__(..., 1), "partial"), (lambda: x.__setitem__(..., 1j), "can't be written"), (lambda: x.__setitem__((slice(None), 0), x), "shape"),
-                       (lambda: x.astype("int8").__setitem__(..., 0.5), "0.5 can't be written"), (lambda: x.__setitem__(0, a), "redistribute|got an array")]:
+                       (lambda: x.astype("int8").__setitem__(..., 0.5), "0.5 can't be written"), (lambda: x.__setitem__(..., a), "got an array"),
+                       (lambda: x.astype("int8").__setitem__(..., 300), "300 can't be written")]:
         with pytest.raises(tutti.UsageError, match=why):
             wrong()
 
@@ -222,7 +243,7 @@ def test_terms_of_a_sum_and_numbers(session):
         return session.shard_map(one_of, mesh, [None, "R"], placement)([*terms, dtype], ones.redistribute("R"))
 
     large = partial([60000.0, -60000.0], "float16", "P")
-    assert (large * 2).full().numpy() == 0
+    assert (large * 2).full().numpy() == 0 and np.isnan((large + large).full().numpy())  # the guide says so
     if WORKERS == 4:
         average = partial([1, 2, 2, 2], "int64", "P(avg)")
         assert average.full().numpy() == 1 and (average + average).full().numpy() == 2 and (average * 2).full().numpy() == 2
@@ -233,8 +254,13 @@ def test_numpy_s_functions_by_name(session):
     x = session.distribute(a, DeviceMesh(WORKERS), "S[0]")
     assert (np.sum(x).item(), np.amax(x).item(), np.shape(x), np.ndim(x), np.size(x), x.size) == (4, 4, (8,), 1, 8, 8)
     np.testing.assert_array_equal(np.clip(x, -1, 2).full().numpy(), np.clip(a, -1, 2))
+    np.testing.assert_array_equal(np.clip(a=x, a_min=-1, a_max=2).full().numpy(), np.clip(a, -1, 2))
+    assert (np.sum(a=x, axis=0).item(), np.transpose(x, axes=(0,)).shape, np.maximum.reduce(x).item()) == (4, (8,), 4)
+    assert (float(x.sum()), int(x.max()), f"{x.mean():.2f}", f"{x}") == (4.0, 4, "0.50", repr(x))
     assert (np.mean(x, dtype="int32").dtype, np.mean(x, 0).item()) == ("int32", 0.5)
     for call, why in [(lambda: np.where(x > 0, x, 0), "numpy.where: not built"), (lambda: np.array_equal(x, x), "numpy.array_equal"), (lambda: np.dot(x, x), "numpy.dot"),
+                      (lambda: np.linalg.norm(x), "numpy.linalg.norm"), (lambda: np.sum(x, initial=3), "numpy.sum: got an unexpected keyword argument 'initial'"),
+                      (lambda: np.maximum.reduce(x, dtype="float32"), "maximum.reduce: dtype="), (lambda: x.sum(dtype="bfloat16"), "sum: numpy has no bfloat16"),
                       (lambda: x == a, "equal: expected DTensors and numbers"), (lambda: x.item(), "item: the tensor has 8 elements"), (lambda: x.sum(axis="a"), "sum: axis: expected"),
                       (lambda: x.sum(axis=1.0), "sum: axis: expected"), (lambda: x.astype("bfloat16"), "astype: numpy has no bfloat16"), (lambda: np.frexp(x), "it has 2 results"),
                       (lambda: x + 10**30, "add: the result's dtype would be object: 10+ is out of range")]:

@@ -3,6 +3,7 @@ the operation needs it are redistributed first (_propagation.py). No call waits.
 
 import contextlib
 import functools
+import inspect
 import math
 import operator
 
@@ -93,7 +94,9 @@ def _on_worker(kind, name, options, dtype, is_in_place, *operands):
         elif kind == "astype":
             xp.copyto(result, arrays[0], casting="unsafe")
         elif kind == "assign":
-            result[...] = arrays[0]
+            value = arrays[0]
+            overlaps = xp is not np and isinstance(value, xp.ndarray) and xp.may_share_memory(value, result)
+            result[...] = value.copy() if overlaps else value  # numpy looks at that itself
         elif name in ("max", "min") and arrays[0].size == 0:
             result[...] = _identity(name, result.dtype, np)
         else:
@@ -280,7 +283,7 @@ def _reduce(tensor, name, axis, dtype, keepdims, out):
     if out is not None:
         raise UsageError(f"{name}: DTensors are not reduced into another one (out=)")
     info = tensor.info
-    plan = _reduction(info, name, _axes(axis, tensor.ndim, name), None if dtype is None else _np().dtype(dtype), bool(keepdims))
+    plan = _reduction(info, name, _axes(axis, tensor.ndim, name), None if dtype is None else _dtype(dtype, name), bool(keepdims))
     return _run(plan, [info], [tensor])
 
 
@@ -304,20 +307,34 @@ def _assign(target, value):
     number = _Number(value, name)
     if any(spec.op for spec in info.placement.dim_specs):
         raise UsageError(f"{name}: the tensor is partial: '{info.placement}'; redistribute it first")
-    if not _np().can_cast(_np().min_scalar_type(number.number), str(info.tensor_sinfo.dtype), "same_kind"):
+    np, wanted, given = _np(), _numpy_dtype(info, name), number.number
+    if wanted.kind in "fc" and isinstance(given, int):
+        number = _Number(float(given), name)
+    elif wanted.kind in "iu" and isinstance(given, (int, np.integer)):
+        fits = np.iinfo(wanted).min <= given <= np.iinfo(wanted).max
+    if not (fits if wanted.kind in "iu" and isinstance(given, (int, np.integer)) else np.can_cast(np.min_scalar_type(number.number), wanted, "same_kind")):
         raise UsageError(f"{name}: {value!r} can't be written to a tensor of {info.tensor_sinfo.dtype}; use astype")
     return map_parts(_FUNCTION, ["assign", name, [], str(info.tensor_sinfo.dtype), True, number.value(), target], info)
 
 
 def _array_function(self, func, types, args, kwargs):
     """numpy's functions that are methods here; the others are refused by name."""
-    name = {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
+    told, name = f"{func.__module__}.{func.__name__}", {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
+    named = {{"a_min": "min", "a_max": "max"}.get(key, key): value for key, value in kwargs.items()}
+    if "a" in named:
+        args = (named.pop("a"), *args)
     if args and isinstance(args[0], DTensor):
-        if name in ("sum", "prod", "max", "min", "mean", "any", "all", "transpose", "clip", "copy"):
-            return getattr(args[0], name)(*args[1:], **kwargs)
-        if name in ("shape", "ndim", "size") and len(args) == 1:
+        if name in ("shape", "ndim", "size") and len(args) == 1 and not named:
             return getattr(args[0], name)
-    raise UsageError(f"numpy.{func.__name__}: not built for DTensors; use session.shard_map, or x.full() for all of it")
+        if name == "transpose" and not (set(named) - {"axes"}):
+            return args[0].transpose(*args[1:], *named.values())
+        if name in _METHODS:
+            try:
+                call = inspect.signature(_METHODS[name]).bind(*args, **named)
+            except TypeError as error:
+                raise UsageError(f"{told}: {error}: not built for DTensors; use session.shard_map") from None
+            return _METHODS[name](*call.args, **call.kwargs)
+    raise UsageError(f"{told}: not built for DTensors; use session.shard_map, or x.full() for all of it")
 
 
 def _array_ufunc(self, ufunc, method, *inputs, out=(None,), **options):
@@ -330,9 +347,11 @@ def _array_ufunc(self, ufunc, method, *inputs, out=(None,), **options):
         raise UsageError(f"{name}: expected a DTensor to write to, got {type(out[0]).__name__}")
     written = None if out[0] is None else out[0].info
     if method == "reduce" and name in _REDUCTIONS and isinstance(inputs[0], DTensor):
-        given = dict(zip(("axis", "dtype", "out", "keepdims"), inputs[1:]), **options)
+        given = dict(options)
         keepdims, axis, dtype = given.pop("keepdims", False), given.pop("axis", 0), given.pop("dtype", None)
-        if not given:
+        if dtype is not None and name not in ("add", "multiply"):
+            raise UsageError(f"{name}.reduce: dtype= is not built for DTensors; use astype")
+        if not given and len(inputs) == 1:
             return _reduce(inputs[0], _REDUCTIONS[name], axis, dtype, keepdims, out[0])
     elif method == "__call__" and not options:
         if name == "matmul":
@@ -404,6 +423,15 @@ class _Arithmetic:
             raise UsageError(f"item: the tensor has {self.size} elements, expected 1")
         return self.full(timeout).numpy().item()
 
+    def __float__(self):
+        return float(self.item())
+
+    def __int__(self):
+        return int(self.item())
+
+    def __format__(self, spec):
+        return format(self.item() if spec else repr(self), spec)
+
     @property
     def size(self):
         """Elements."""
@@ -461,6 +489,9 @@ for _name, _ufunc in _COMPARISONS.items():
     _add(f"__{_name}__", _binary(_ufunc))
 for _name, _ufunc in _UNARY.items():
     _add(f"__{_name}__", _unary(_ufunc))
+_METHODS = {name: getattr(_Arithmetic, name) for name in ("sum", "prod", "max", "min", "mean", "any", "all", "clip", "copy")}
 for _name, _value in vars(_Arithmetic).items():
     if _name not in ("__dict__", "__weakref__", "__module__", "__doc__", "__hash__"):
+        if inspect.isfunction(_value):
+            _value.__qualname__ = f"DTensor.{_name}"
         setattr(DTensor, _name, _value)

@@ -33,7 +33,7 @@ def _spec(meaning, labels, lacking=None):
 
 
 def _part_size(info):
-    return math.prod(info.local(info.device_mesh.device_ids[0])[0])
+    return max(math.prod(info.local(worker)[0]) for worker in info.device_mesh.device_ids)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -63,6 +63,8 @@ def propagate(infos, labels, result, result_labels, joint=frozenset(), contracti
                 if best is None or cost <= best[0][0]:
                     cost += _bytes_moved(info, each)
         except UsageError:  # no such placement, or no way to it: partial values of two kinds, sizes after another cut
+            continue
+        if best is not None and cost > best[0][0]:
             continue
         key = cost, sum(map(_part_size, [*goals, goal]))
         if best is None or key < best[0]:

@@ -47,3 +47,8 @@ def test_in_place(session):
     x -= x.mean(axis=1, keepdims=True)
     expected = 2 * A - (2 * A).mean(axis=1, keepdims=True)
     np.testing.assert_allclose(x.full().numpy(), expected, atol=1e-5)
+    rows = session.distribute(np.arange(6.0), DeviceMesh(1), "R")
+    rows[1:] = rows[:-1]
+    rows[1:] += rows[:-1]
+    rows[0] = 9
+    assert list(rows.full().numpy()) == [9, 0, 1, 3, 5, 7]
