@@ -64,7 +64,11 @@ def test_killed_at_any_moment(tmp_path, name):
             assert ended <= step <= ended + 1
             ended = step
         assert remains > 0  # some were killed in the middle
-        session.save(path, {"x": session.distribute(np.arange(6), mesh, "S[0]")})
+        for _ in range(50):  # workers of the last one may still be there, on a busy host, and have their lock
+            session.save(path, {"x": session.distribute(np.arange(6), mesh, "S[0]")})
+            if len(os.listdir(path.parent)) == (1 if name == "x.safetensors" else 2):
+                break
+            time.sleep(0.1)
         assert len(os.listdir(path.parent)) == (1 if name == "x.safetensors" else 2)
 
 
