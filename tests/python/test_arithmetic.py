@@ -9,7 +9,7 @@ from conftest import WORKERS, make_session
 from test_distributed import some_mesh, some_placement
 
 import tutti
-from tutti.distributed import DeviceMesh, bytes_moved, map_parts
+from tutti.distributed import DeviceMesh, Placement, PlacementSpec, bytes_moved, map_parts
 
 CASES = int(os.environ.get("TUTTI_TEST_PROGRAMS", "60"))
 DTYPES = ["int8", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64", "bool"]
@@ -39,8 +39,35 @@ def stretched(draw, shape):
     return tuple(shape[draw.randint(0, len(shape)):] if draw.random() < 0.3 else shape)
 
 
+def terms_of(array, count, op, rng):
+    """`count` arrays that make this one. Sums of integers wrap around."""
+    if op in ("max", "min"):
+        terms = np.stack([array] * count)
+        flat, columns = terms.reshape(count, array.size), np.arange(array.size)
+        if count > 1 and array.size:  # one of the terms is another number
+            flat[columns % count, columns] = array.min() if op == "max" else array.max()
+        return terms
+    dtype = array.dtype
+    wide = dtype.kind in "iu"
+    terms = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (count, *array.shape), dtype) if wide else rng.integers(-2, 3, (count, *array.shape)).astype(dtype)
+    with np.errstate(over="ignore"):
+        terms[0] += array - terms.sum(axis=0, dtype=dtype)
+    return terms
+
+
 def spread(draw, session, mesh, array):
-    return session.distribute(array, mesh, some_placement(draw, mesh, array.shape, str(array.dtype)))
+    """Anywhere. Partial values are made of different terms on each worker: of parts of one more axis, which is added up."""
+    placement = some_placement(draw, mesh, array.shape, str(array.dtype))
+    ops = {spec.op for spec in placement.dim_specs if spec.op}
+    if not ops or "prod" in ops:
+        return session.distribute(array, mesh, placement)
+    op, count = ops.pop(), int(np.prod([n for n, spec in zip(mesh.shape, placement.dim_specs) if spec.op]))
+    moved = [PlacementSpec.sharding(0) if spec.op else PlacementSpec.ragged(spec.axis + 1, spec.sizes) if spec.sizes else
+             PlacementSpec.sharding(spec.axis + 1) if spec.axis >= 0 else spec for spec in placement.dim_specs]
+    terms = session.distribute(terms_of(array, count, op, np.random.default_rng(draw.random().as_integer_ratio()[0] % 2**32)), mesh, Placement(moved))
+    tensor = terms.sum(axis=0, dtype=str(array.dtype)) if op == "sum" else getattr(terms, op)(axis=0)
+    assert tensor.placement == placement
+    return tensor
 
 
 def outcome(call):
@@ -103,6 +130,13 @@ def test_operators(session):
         assert (got.dtype, got.shape) == (expected.dtype, expected.shape), name
         np.testing.assert_array_equal(got, expected, name)
     assert (x == None) is False and x != "x" and len({x, y}) == 2  # noqa: E711  a tensor is itself, as a key, too
+
+
+def test_the_types_of_numbers_count(session):
+    x = session.distribute(np.arange(4, dtype="int8"), DeviceMesh(WORKERS), "S[0]")
+    assert [str((x + number).dtype) for number in (1, True, 1.0, np.int64(1), 1, 1j)] == [str((np.zeros(1, "int8") + number).dtype) for number in (1, True, 1.0, np.int64(1), 1, 1j)]
+    singles, tenth = session.distribute(np.ones(4, "float32"), DeviceMesh(WORKERS), "S[0]"), session.distribute(np.array(0.1), DeviceMesh(WORKERS), "R")
+    assert (singles * tenth).dtype == "float64" and set((singles * tenth).full().numpy()) == {0.1}
 
 
 def test_matmul(session):
@@ -242,6 +276,10 @@ def test_terms_of_a_sum_and_numbers(session):
     def partial(terms, dtype, placement):
         return session.shard_map(one_of, mesh, [None, "R"], placement)([*terms, dtype], ones.redistribute("R"))
 
+    parts = partial([1.0, 3.0], "float64", "P")
+    for got, expected in [(2 / parts, 0.5), (parts * parts, 16), (np.square(parts), 16), (np.exp(parts), np.exp(4)), (parts + 1, 5), (np.maximum(parts, parts), 4),
+                          (parts @ parts, 16), (parts * 0.5 + parts, 6), (parts > 3, True), (parts.sum(), 4), (parts.prod(), 4), (abs(-parts), 4)]:
+        assert got.full().numpy() == expected
     large = partial([60000.0, -60000.0], "float16", "P")
     assert (large * 2).full().numpy() == 0 and np.isnan((large + large).full().numpy())  # the guide says so
     if WORKERS == 4:
@@ -298,6 +336,9 @@ def test_nothing_moves_where_tensor_parallelism_moves_nothing(session):
     assert str(gradient.placement) == "P, S[0]"
     assert str(np.tanh(y).placement) == "S[0], R"
     assert str(x.max(axis=0).placement) == "P(max), R"
+    truths = session.distribute(np.ones((2, 1000), "bool"), mesh, "S[0], R")
+    assert str(truths.sum(axis=0).placement) == "P, R"  # although the sums are larger than what they are made of
+    assert str((made((64, 8), "S[0], R") @ made((8, 64), "S[0], R")).placement) == "S[0], R"  # terms of a large product would move more
     assert bytes_moved(x.info, x.info) == 0 and bytes_moved(x.info, x.redistribute("R, R").info) == 8 * 6 * 4 * (WORKERS // 2 - 1) * 2
 
 
