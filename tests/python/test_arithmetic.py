@@ -233,6 +233,9 @@ def test_writing_to_slices(session):
     x[...] = 10**20
     assert x.max().item() == 1e20
     x[...] = row
+    truths = x > 2
+    truths[:, 0] = 1
+    assert truths.sum().item() == 4 + 3 * 4 and str(truths.dtype) == "bool"
     rows = session.distribute(np.arange(6.0), mesh, "R")
     rows[1:] = rows[:-1]
     rows[1:] += rows[:-1]
@@ -243,7 +246,7 @@ def test_writing_to_slices(session):
     assert str(terms.placement) == "P"
     for wrong, why in [(lambda: terms.__setitem__(..., 1), "partial"), (lambda: x.__setitem__(..., 1j), "can't be written"), (lambda: x.__setitem__((slice(None), 0), x), "shape"),
                        (lambda: x.astype("int8").__setitem__(..., 0.5), "0.5 can't be written"), (lambda: x.__setitem__(..., a), "got an array"),
-                       (lambda: x.astype("int8").__setitem__(..., 300), "300 can't be written")]:
+                       (lambda: x.astype("int8").__setitem__(..., 300), "300 can't be written"), (lambda: truths.__setitem__(..., 2), "2 can't be written")]:
         with pytest.raises(tutti.UsageError, match=why):
             wrong()
 

@@ -293,6 +293,13 @@ def _cast(info, dtype):
     return _plan("astype", "astype", (info,), [labels], info.tensor_sinfo.shape, labels, dtype, _COPIED)
 
 
+def _can_hold(dtype, number):
+    np = _np()
+    if isinstance(number, (int, np.integer)) and dtype.kind in "iub":
+        return (0 if dtype.kind == "b" else np.iinfo(dtype).min) <= number <= (1 if dtype.kind == "b" else np.iinfo(dtype).max)
+    return np.can_cast(np.min_scalar_type(number), dtype, "same_kind")
+
+
 def _assign(target, value):
     """x[key] = value, where x[key] is target. x[key] += 1 ends so, too: its value is another view of the same parts."""
     name, info = "[]=", target.info
@@ -307,13 +314,11 @@ def _assign(target, value):
     number = _Number(value, name)
     if any(spec.op for spec in info.placement.dim_specs):
         raise UsageError(f"{name}: the tensor is partial: '{info.placement}'; redistribute it first")
-    np, wanted, given = _np(), _numpy_dtype(info, name), number.number
-    if wanted.kind in "fc" and isinstance(given, int):
-        number = _Number(float(given), name)
-    elif wanted.kind in "iu" and isinstance(given, (int, np.integer)):
-        fits = np.iinfo(wanted).min <= given <= np.iinfo(wanted).max
-    if not (fits if wanted.kind in "iu" and isinstance(given, (int, np.integer)) else np.can_cast(np.min_scalar_type(number.number), wanted, "same_kind")):
-        raise UsageError(f"{name}: {value!r} can't be written to a tensor of {info.tensor_sinfo.dtype}; use astype")
+    wanted = _numpy_dtype(info, name)
+    if wanted.kind in "fc" and isinstance(number.number, int):
+        number = _Number(float(number.number), name)
+    if not _can_hold(wanted, number.number):
+        raise UsageError(f"{name}: {value!r} can't be written to a tensor of {wanted}; use astype")
     return map_parts(_FUNCTION, ["assign", name, [], str(info.tensor_sinfo.dtype), True, number.value(), target], info)
 
 
