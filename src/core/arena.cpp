@@ -176,12 +176,12 @@ void Arena::drop_cache(size_t down_to) {
     }
 }
 
-/// A limit of a control group counts what is free here, too, and other processes of the group can't have it.
-bool Arena::may_cache(size_t size_bytes) const {
-  if (size_bytes <= kMostCached) return true;
-  if (size_bytes > used_bytes_) return false;
+/// How much free memory is kept of this much. A limit of a control group counts what is free here, too, and other processes of
+/// the group can't have it.
+size_t Arena::most_cached(size_t free_bytes) const {
+  if (free_bytes <= kMostCached || used_bytes_ <= kMostCached) return kMostCached;
   const auto left = memory_left();
-  return !left || *left >= used_bytes_;
+  return !left || *left >= used_bytes_ ? used_bytes_ : kMostCached;
 }
 
 /// All at once is two to three times as fast as page by page, and what is lacking is an error instead of a signal. Null: it is
@@ -226,10 +226,10 @@ size_t Arena::forget(Extent& extent, std::byte* block, size_t order) {
 void Arena::give_back(Extent& extent, std::byte* block, size_t order) {
   std::byte* begin = extent.memory.data();
   size_t populated = count_populated(extent, static_cast<size_t>(block - begin) / kLeast, size_t{1} << order) * kLeast;
-  if (populated > 0 && !may_cache(cached_bytes_ + populated)) populated -= forget(extent, block, order);
+  const size_t most = most_cached(cached_bytes_ + populated);
+  if (populated > most) populated -= forget(extent, block, order);
+  drop_cache(most - std::min(most, populated));  // others go first: the next one like this is wanted soon
   cached_bytes_ += populated;
-  const size_t most = std::max(kMostCached, used_bytes_);
-  if (cached_bytes_ > most) drop_cache(most);  // more was in use before
   for (; size_of(order) < extent.memory.size_bytes(); ++order) {
     std::byte* buddy = begin + (static_cast<size_t>(block - begin) ^ size_of(order));
     if (free_[order].erase(buddy) == 0) break;

@@ -57,7 +57,7 @@ class Arena {
   const char* why_not_populated(Extent& extent, size_t first, size_t units);
   size_t forget(Extent& extent, std::byte* block, size_t order);
   size_t count_populated(const Extent& extent, size_t first, size_t units) const;
-  bool may_cache(size_t size_bytes) const;
+  size_t most_cached(size_t free_bytes) const;
   void give_back(Extent& extent, std::byte* block, size_t order);
   bool can_hold(size_t size_bytes) const;
   static size_t size_of(size_t order) { return kLeast << order; }

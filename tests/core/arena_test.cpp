@@ -1,6 +1,7 @@
 #include "core/arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,6 +77,21 @@ TEST(Arena, keeps_a_limit_of_free_memory) {
   for (int i = 0; i < 6; ++i) blocks.push_back(arena.allocate(Arena::kExtent));
   for (void* block : blocks) arena.free(block);
   EXPECT_GT(arena.cached_bytes(), 0u);
+  EXPECT_LE(arena.cached_bytes(), Arena::kMostCached);
+}
+
+TEST(Arena, keeps_what_was_freed_last) {
+  Arena& arena = Arena::here();
+  std::vector<void*> used, others;
+  while (arena.cached_bytes() >= Arena::kExtent && used.size() < 20) used.push_back(arena.allocate(Arena::kExtent));
+  void* block = arena.allocate(2 * Arena::kExtent);
+  for (size_t i = 0; i < used.size() + 4; ++i) others.push_back(arena.allocate(Arena::kExtent));
+  for (void* other : others) arena.free(other);  // as much as may be kept
+  arena.free(block);
+  unsigned char is_there = 0;
+  ASSERT_EQ(::mincore(block, 1, &is_there), 0);
+  EXPECT_TRUE(is_there);
+  for (void* each : used) arena.free(each);
   EXPECT_LE(arena.cached_bytes(), Arena::kMostCached);
 }
 
