@@ -77,6 +77,18 @@ void def_save(py::module_& module, const char* name, How how, const char* what) 
       "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(), what);
 }
 
+/// A function of Python's that asks what is in a file.
+template <class Read>
+void def_stored(py::module_& module, const char* name, Read read, const char* what) {
+  module.def(
+      name,
+      [read](const py::object& path) {
+        const std::string from = to_path(path);
+        return without_gil([&] { return read(from); });
+      },
+      "path"_a, what);
+}
+
 /// One placement for all; or by name, of those that are wanted; or a function of name and TensorStructInfo.
 ChoosePlacement to_choice(const py::object& placements, const std::map<std::string, TensorStructInfo>& stored) {
   std::map<std::string, Placement> chosen;
@@ -141,20 +153,9 @@ void bind_checkpoint(py::module_& module) {
       "session"_a, "path"_a, "mesh"_a, "placements"_a, "verify"_a = true, "timeout"_a = py::none(),
       "The DTensors of a file or an index, by name. placements: one for all; a dict, of those that are wanted; or a function of "
       "name and TensorStructInfo, which returns one, or None. Synchronising.");
-  module.def(
-      "stored_metadata",
-      [](const py::object& path) {
-        const std::string from = to_path(path);
-        return without_gil([&] { return stored_metadata(from); });
-      },
-      "path"_a, "The `metadata` that was saved with a .safetensors file or an index, {str: str}.");
-  module.def(
-      "stored_tensors",
-      [](const py::object& path) {
-        const std::string from = to_path(path);
-        return without_gil([&] { return stored_tensors(from); });
-      },
-      "path"_a, "The TensorStructInfo of each tensor of a file or an index, by name.");
+  def_stored(module, "stored_metadata", &stored_metadata,
+             "The `metadata` that was saved with a .safetensors file or an index, {str: str}.");
+  def_stored(module, "stored_tensors", &stored_tensors, "The TensorStructInfo of each tensor of a file or an index, by name.");
 }
 
 }  // namespace tutti::python

@@ -321,8 +321,8 @@ def test_numpy_s_functions_by_name(session):
 
 
 def test_nothing_moves_where_tensor_parallelism_moves_nothing(session):
-    if WORKERS % 2:
-        pytest.skip("an odd number of workers")
+    if WORKERS == 1:
+        return  # there is nowhere to move
     mesh = DeviceMesh((WORKERS // 2, 2), names=["data", "tensor"])
 
     def made(shape, placement):

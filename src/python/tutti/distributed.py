@@ -9,7 +9,7 @@ change, compare by what they hold, and can be keys of a dict.
 
 import enum as _enum
 
-from . import _arithmetic, _remote  # noqa: F401  gives DTensor its operators
+from . import _operators, _remote  # noqa: F401  gives DTensor its operators
 from ._core import DRef as _DRef
 from ._core.distributed import *  # noqa: F401,F403
 from ._core.distributed import DeviceMesh, DTensor, DTensorStructInfo, ShardMap, distribute as _distribute, load as _load, save as _save, save_async as _save_async, shard_context as _shard_context

@@ -29,8 +29,8 @@ A, B = np.arange(-12, 12).reshape(4, 6), np.arange(1, 7)
 ])
 def test_as_numpy(session, dtype, name, f):
     a, b = A.astype(dtype), B.astype(dtype)
-    if dtype == "complex64" and name in ("max", "maximum"):
-        pytest.skip("complex numbers have no order")
+    if dtype == "complex64" and name in ("max", "maximum"):  # complex numbers have no order
+        return
     with np.errstate(all="ignore"):
         expected = np.asarray(f(a, b))
     got = f(*(session.distribute(each, DeviceMesh(1), "R") for each in (a, b)))
