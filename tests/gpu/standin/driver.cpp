@@ -547,10 +547,12 @@ STANDIN(cuEventQuery, hipEventQuery)(Handle event) {
   const Lock lock(state().mutex);
   const auto it = state().events.find(event);
   if (it == state().events.end()) return kInvalidHandle;
-  if (const Status sticky = it->second.device->sticky) return sticky;
-  if (!it->second.mark) return kSuccess;
-  const std::lock_guard inner(it->second.mark->mutex);
-  const Status status = it->second.mark->is_done ? kSuccess : kNotReady;
+  Status status = kSuccess;
+  if (const auto& mark = it->second.mark) {
+    const std::lock_guard inner(mark->mutex);
+    status = mark->is_done ? kSuccess : kNotReady;
+  }
+  if (const Status sticky = it->second.device->sticky) return sticky;  // last: work before the mark may fail just now
 #ifdef STANDIN_HIP
   if (status != kSuccess) last_error = status;
 #endif
