@@ -134,11 +134,17 @@ class TUTTI_API DTensorStructInfo {
   Placement placement_;
 };
 TUTTI_API std::string to_string(const DTensorStructInfo& info);  ///< "float32 (8, 6) by 'S[0], R' on DeviceMesh(...)"
-/// What redistribute does: its exchanges, a line each, with the bytes that change workers.  @throws UsageError  two tensors
+/// What redistribute does: its exchanges, a line each, with the bytes that change workers, and the memory that this takes.
+/// @throws UsageError  two tensors
 TUTTI_API std::string explain(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
 /// The bytes that change workers when redistribute does that.  @throws UsageError  two tensors
 TUTTI_API int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStructInfo& to);
+
+/// The bytes that this takes at most on one worker, besides its part, with the result in them: host memory, of which the result
+/// stays. Parts on GPUs are copied there, and take as much again; so do parts in foreign memory, which a function has returned,
+/// where workers are processes.  @throws UsageError  two tensors
+TUTTI_API int64_t peak_bytes(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
 /// Who holds what: a table, a line for each worker of the mesh.
 TUTTI_API std::string show(const DTensorStructInfo& info);

@@ -14,6 +14,7 @@
 #include "distributed/block_copy.h"
 #include "distributed/element.h"
 #include "distributed/join.h"
+#include "distributed/memory.h"
 #include "distributed/share.h"
 #include "tutti/device.h"
 #include "tutti/error.h"
@@ -38,11 +39,12 @@ class Exchange {
     Tensor result;
     if (share_.to.device_mesh().coordinate(me_)) result = Tensor::empty(share_.to.local(me_).shape, dtype_);
     if (share_.is_member && share_.root >= 0) return broadcast(result);
-    const bool is_done = share_.is_member && is_large() && read_peers(result);
-    if (share_.is_member && !is_done) exchange();
     if (result && share_.is_neutral)
       fill_with(bytes_of(result), result.element_count(), neutral_element(is_product() ? "prod" : "sum", dtype_));
-    else if (result && !is_done) unpack(result);
+    const Tensor received = share_.is_neutral ? Tensor() : result;
+    if (!share_.is_member) keep(received);
+    else if (!is_large() || !read_peers(received))
+      for (int64_t round = 0; round < share_.rounds; ++round) exchange(received, round);
     return result;
   }
 
@@ -72,15 +74,18 @@ class Exchange {
     return size_bytes(share_.from.tensor_sinfo().shape, dtype_) / share_.from.device_mesh().size() >= kLeast;
   }
 
+  /// What nobody sends.
+  void keep(const Tensor& result) {
+    put_together(result, 0, 1, [&](const Move&, const Block&) { return own(); });
+  }
+
   /// Blocks come straight from the others' parts. False, on all members: not all of them can be reached.
   bool read_peers(const Tensor& result) {
-    const bool is_receiver = result && !share_.is_neutral;
     const Tensor source = part_ && part_.element_count() > 0 ? part_ : Tensor();
     return detail::CommHandle::of(comm_of(share_.members)).exchange(source, [&](const detail::SourceOf& source_of) {
-      if (!is_receiver) return;
-      put_together(result, [&](const Move& move) {
+      put_together(result, 0, 1, [&](const Move& move, const Block& block_of) {
         HeldBlock part{nullptr, share_.from.local(move.from)};
-        const Span span = span_of(move.block, part.held);  // what is not read is not mapped
+        const Span span = span_of(block_of, part.held);  // what is not read is not mapped
         const int64_t begin = span.begin * static_cast<int64_t>(item_), bytes = span.end * static_cast<int64_t>(item_) - begin;
         const char* block = source_of(static_cast<int>(rank_of(move.from)), begin, bytes);
         part.data = reinterpret_cast<std::byte*>(const_cast<char*>(block)) - begin;
@@ -89,46 +94,48 @@ class Exchange {
     });
   }
 
-  void exchange() {
-    std::vector<const Move*> sends;
+  void exchange(const Tensor& result, int64_t round) {
+    std::vector<std::pair<size_t, Block>> sends;
+    std::ranges::fill(to_, 0), std::ranges::fill(from_, 0);
     for (const Move& move : share_.moves) {
       if (move.from == move.to) continue;
-      if (move.from == me_) sends.push_back(&move), to_[rank_of(move.to)] += element_count(move.block);
-      if (move.to == me_) from_[rank_of(move.from)] += element_count(move.block);
+      const auto block = slice_of(move.block, round, share_.rounds);
+      if (!block) continue;
+      if (move.from == me_) sends.emplace_back(rank_of(move.to), *block), to_[rank_of(move.to)] += element_count(*block);
+      if (move.to == me_) from_[rank_of(move.from)] += element_count(*block);
     }
     const Tensor packed = Tensor::empty({std::accumulate(to_.begin(), to_.end(), int64_t{0})}, dtype_);
-    received_ = Tensor::empty({std::accumulate(from_.begin(), from_.end(), int64_t{0})}, dtype_);
-    std::ranges::stable_sort(sends, {}, [&](const Move* move) { return rank_of(move->to); });
+    const Tensor received = Tensor::empty({std::accumulate(from_.begin(), from_.end(), int64_t{0})}, dtype_);
+    std::ranges::stable_sort(sends, {}, &std::pair<size_t, Block>::first);
     std::byte* at = bytes_of(packed);
-    for (const Move* move : sends) {
-      copy_block({at, move->block}, own(), move->block, item_);
-      at += static_cast<size_t>(element_count(move->block)) * item_;
+    for (const auto& [rank, block] : sends) {
+      copy_block({at, block}, own(), block, item_);
+      at += static_cast<size_t>(element_count(block)) * item_;
     }
-    comm_of(share_.members).all_to_all(packed, received_, to_, from_);
-  }
-
-  /// What exchange() has brought: of each sender, blocks in the order of the moves.
-  void unpack(const Tensor& result) {
-    std::vector<std::byte*> next(share_.members.size());
-    std::byte* at = received_ ? bytes_of(received_) : nullptr;
-    for (size_t rank = 0; rank < share_.members.size(); at += static_cast<size_t>(from_[rank++]) * item_) next[rank] = at;
-    put_together(result, [&](const Move& move) {
-      std::byte*& block = next[rank_of(move.from)];
-      return HeldBlock{std::exchange(block, block + static_cast<size_t>(element_count(move.block)) * item_), move.block};
+    comm_of(share_.members).all_to_all(packed, received, to_, from_);
+    std::vector<std::byte*> next(share_.members.size());  // of each sender, blocks in the order of the moves
+    at = bytes_of(received);
+    for (size_t rank = 0; rank < next.size(); at += static_cast<size_t>(from_[rank++]) * item_) next[rank] = at;
+    put_together(result, round, share_.rounds, [&](const Move& move, const Block& block) {
+      std::byte*& begin = next[rank_of(move.from)];
+      return HeldBlock{std::exchange(begin, begin + static_cast<size_t>(element_count(block)) * item_), block};
     });
   }
 
-  /// `held_by(move)`: the memory of the sender's block, or of more around it.
+  /// What comes in one round. `held_by(move, block)`: the memory of the sender's block, or of more around it.
   template <class HeldBy>
-  void put_together(const Tensor& result, HeldBy held_by) {
+  void put_together(const Tensor& result, int64_t round, int64_t rounds, HeldBy held_by) {
+    if (!result) return;
     const HeldBlock whole{bytes_of(result), share_.to.local(me_)};
     std::vector<HeldBlock> addends;
     for (const Move& move : share_.moves) {
       if (move.to != me_) continue;
-      addends.push_back(move.from == me_ ? own() : held_by(move));
+      const auto block = slice_of(move.block, round, rounds);
+      if (!block) continue;
+      addends.push_back(move.from == me_ ? own() : held_by(move, *block));
       if (static_cast<int64_t>(addends.size()) < share_.addends) continue;
-      if (share_.addends == 1) copy_block(whole, addends.front(), move.block, item_);
-      else reduce(whole, addends, move.block);
+      if (share_.addends == 1) copy_block(whole, addends.front(), *block, item_);
+      else reduce(whole, addends, *block);
       addends.clear();
     }
   }
@@ -136,7 +143,6 @@ class Exchange {
   /// Blocks that are one piece in all memories are reduced where they lie; others by way of copies, a part of the block at a
   /// time.
   void reduce(const HeldBlock& whole, const std::vector<HeldBlock>& addends, const Block& block) {
-    constexpr int64_t kMost = 256 << 10;
     const int64_t count = element_count(block);
     if (count == 0) return;
     std::byte* to = piece_of(whole, block, item_);
@@ -145,7 +151,7 @@ class Exchange {
       if (const std::byte* piece = piece_of(addend, block, item_)) sources.push_back(reinterpret_cast<const char*>(piece));
     if (const bool is_one_piece = to && sources.size() == addends.size(); is_one_piece) return reduce_pieces(sources, to, count);
     const auto longest = std::ranges::find_if(block.shape, [](int64_t extent) { return extent > 1; });
-    if (count * static_cast<int64_t>(item_) > kMost && longest != block.shape.end()) {
+    if (count * static_cast<int64_t>(item_) > kReducedBytes && longest != block.shape.end()) {
       const auto axis = static_cast<size_t>(longest - block.shape.begin());
       Block first = block, second = block;
       first.shape[axis] = block.shape[axis] / 2;
@@ -180,7 +186,6 @@ class Exchange {
   const DType dtype_ = share_.from.tensor_sinfo().dtype;
   const size_t item_ = static_cast<size_t>(dtype_.size_bytes());
   std::vector<int64_t> to_, from_;  // elements, by rank
-  Tensor received_;
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "distributed/memory.h"
+
 namespace tutti::distributed {
 namespace {
 
@@ -22,16 +24,6 @@ std::vector<int> members_of(const Transition& step) {
   return members;
 }
 
-/// The worker whose whole part everybody of `to` gets, from that worker alone.
-int root_of(const Transition& step) {
-  if (step.addends > 1 || !step.neutral.empty() || step.moves.empty()) return -1;
-  if (static_cast<int64_t>(step.moves.size()) != step.to.device_mesh().size()) return -1;
-  const Move& first = step.moves.front();
-  for (const Move& move : step.moves)
-    if (move.from != first.from || move.block != step.from.local(first.from) || move.block != step.to.local(move.to)) return -1;
-  return static_cast<int>(first.from);
-}
-
 Share share_of(int64_t worker, const Transition& step) {
   Share share{.from = step.from,
               .to = step.to,
@@ -40,7 +32,8 @@ Share share_of(int64_t worker, const Transition& step) {
               .moves = {},
               .addends = step.addends,
               .is_neutral = std::ranges::find(step.neutral, worker) != step.neutral.end(),
-              .root = root_of(step)};
+              .root = root_of(step),
+              .rounds = rounds_of(step)};
   share.is_member = std::ranges::binary_search(share.members, static_cast<int>(worker));
   std::ranges::copy_if(step.moves, std::back_inserter(share.moves),
                        [&](const Move& move) { return move.from == worker || move.to == worker; });

@@ -16,6 +16,7 @@ struct Share {
   int64_t addends = 1;
   bool is_neutral = false;  ///< its part becomes what changes no reduction
   int root = -1;            ///< the member that sends all of its part to all workers of `to`: a broadcast; -1: there is none
+  int64_t rounds = 1;       ///< in which blocks are packed and sent
 };
 
 /// The exchanges that concern this worker. Kept in this process: a program goes the same ways again and again.

@@ -118,13 +118,12 @@ double cost(const std::vector<Transition>& steps) {
   return sum;
 }
 
-/// No overflow: of many workers that each get much.
+}  // namespace
+
 int64_t sum_of(int64_t a, int64_t b) {
   int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
 }
-
-}  // namespace
 
 int64_t element_count(const Block& block) { return tutti::element_count(block.shape); }
 
@@ -227,21 +226,13 @@ std::vector<Transition> plan(const DTensorStructInfo& from, const DTensorStructI
   return cost(by_parts) < cost(direct) ? by_parts : direct;
 }
 
-int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStructInfo& to) {
-  int64_t bytes = 0;
-  for (const Transition& step : plan(from, to)) bytes = sum_of(bytes, step.traffic().bytes);
-  return bytes;
-}
-
-std::string explain(const DTensorStructInfo& from, const DTensorStructInfo& to) {
-  std::string text = fmt::format("{}\n", to_string(from));
-  for (const Transition& step : plan(from, to)) {
-    const auto traffic = step.traffic();
-    text += fmt::format("-> '{}' on {}: {} bytes in {} messages, at most {} to or from a worker{}\n",
-                        to_string(step.to.placement()), to_string(step.to.device_mesh()), traffic.bytes, traffic.messages,
-                        traffic.most, step.addends > 1 ? fmt::format("; each element is reduced from {}", step.addends) : "");
-  }
-  return text;
+int root_of(const Transition& step) {
+  if (step.addends > 1 || !step.neutral.empty() || step.moves.empty()) return -1;
+  if (static_cast<int64_t>(step.moves.size()) != step.to.device_mesh().size()) return -1;
+  const Move& first = step.moves.front();
+  for (const Move& move : step.moves)
+    if (move.from != first.from || move.block != step.from.local(first.from) || move.block != step.to.local(move.to)) return -1;
+  return static_cast<int>(first.from);
 }
 
 }  // namespace tutti::distributed

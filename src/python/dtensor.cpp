@@ -317,9 +317,12 @@ void bind_dtensor(py::module_& module) {
       "A new DTensor of random values, which do not depend on mesh and placement: floats from 0 to below 1, integers of all "
       "bits.");
   module.def("explain", &explain, "from_info"_a, "to_info"_a,
-             "What redistribute does: its exchanges, a line each, with the bytes that change workers.");
+             "What redistribute does: its exchanges, a line each, with the bytes that change workers, and the memory that this "
+             "takes.");
   module.def("bytes_moved", &bytes_moved, "from_info"_a, "to_info"_a,
              "The bytes that change workers when redistribute does that.");
+  module.def("peak_bytes", &peak_bytes, "from_info"_a, "to_info"_a,
+             "The bytes of host memory that this takes at most on one worker, besides its part, with the result in them.");
   module.def("map_parts", &map_parts_of, "function"_a, "args"_a, "info"_a,
              "A DTensor whose parts are made by a function that every worker has registered under this name: each worker of "
              "info's mesh calls it with its own parts of the DTensors among `args`, as they lie, and holds what it returns "

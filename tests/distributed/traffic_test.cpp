@@ -1,13 +1,17 @@
 // What redistributions send, counted in the communicators, is what explain says. Tensors here are small: their blocks are packed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collective/ccl.h"
+#include "distributed/memory.h"
 #include "distributed/random_infos.h"
 #include "distributed/transition.h"
 #include "tutti/session.h"
@@ -41,7 +45,8 @@ class Counting final : public tutti::detail::Communicator {
   std::unique_ptr<tutti::detail::Communicator> inner_;
 };
 
-TEST(Traffic, is_what_explain_says) {
+/// Redistributions of random tensors, whose bytes are counted and whose values are looked at.
+void check_traffic(int cases) {
   add_ccl({.name = "counting",
            .device_type = dl::kCPU,
            .make = [](const Making& making) -> std::unique_ptr<tutti::detail::Communicator> {
@@ -51,18 +56,31 @@ TEST(Traffic, is_what_explain_says) {
   session.init_ccl("counting");
   tutti_test::RandomInfos random(7);
   int64_t total = 0;
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < cases; ++i) {
     const Shape shape = random.shape();
     const DTensorStructInfo from = random.info(shape), to = random.info(shape);
-    const DTensor tensor = distribute(session, Tensor::full(shape, int32_t{1}), from.device_mesh(), from.placement());
+    std::vector<int32_t> values(static_cast<size_t>(element_count(shape)));
+    std::iota(values.begin(), values.end(), 1);
+    const Tensor array = Tensor::from<int32_t>(std::span<const int32_t>(values), shape);
+    const DTensor tensor = distribute(session, array, from.device_mesh(), from.placement());
     session.sync_all();
     sent = 0;
     const DTensor moved = tensor.redistribute(to.placement(), to.device_mesh());
     session.sync_all();
     EXPECT_EQ(sent.load(), bytes_moved(from, to)) << explain(from, to);
     total += sent;
+    const Tensor all = moved.full();
+    const auto got = all.values<int32_t>();
+    EXPECT_TRUE(std::ranges::equal(got, values)) << explain(from, to);
   }
-  EXPECT_GT(total, 10000);
+  EXPECT_GT(total, 20 * cases);
+}
+
+TEST(Traffic, is_what_explain_says) { check_traffic(500); }
+
+TEST(Traffic, of_many_rounds_is_the_same) {
+  round_bytes = 40;
+  check_traffic(500);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "distributed/memory.h"
 #include "distributed/random_infos.h"
 #include "support/session_kinds.h"
 #include "tutti/error.h"
@@ -183,7 +184,47 @@ TEST(Plan, is_explained) {
             "-> 'S[0]' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker; "
             "each element is "
             "reduced from 4\n"
-            "-> 'R' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker\n");
+            "-> 'R' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker\n"
+            "memory besides a worker's part: at most 5242880 bytes; 11534336 where blocks are packed\n");
+}
+
+TEST(Rounds, bring_each_element_of_a_block_once) {
+  for (const Block& block :
+       {Block{{5, 7}, {1, 10}}, Block{{0, 3, 0}, {4, 9, 2}}, Block{{2}, {1}}, Block{{}, {}}, Block{{0, 1}, {3, 0}}})
+    for (const int64_t rounds : {1, 2, 3, 7, 20}) {
+      std::map<Shape, int> seen;
+      int64_t largest = 0, least = element_count(block);
+      for (int64_t round = 0; round < rounds; ++round) {
+        const auto slice = slice_of(block, round, rounds);
+        const int64_t count = slice ? element_count(*slice) : 0;
+        largest = std::max(largest, count), least = std::min(least, count);
+        for (int64_t i = 0; i < count; ++i) {
+          Shape at = slice->offset;
+          for (int64_t axis = std::ssize(at) - 1, rest = i; axis >= 0; --axis) {
+            const auto a = static_cast<size_t>(axis);
+            at[a] += rest % slice->shape[a], rest /= slice->shape[a];
+          }
+          ++seen[at];
+        }
+      }
+      EXPECT_EQ(std::ssize(seen), element_count(block));
+      for (const auto& [at, times] : seen) EXPECT_EQ(times, 1);
+      if (element_count(block) > 0 && !block.shape.empty()) {
+        const int64_t longest = std::ranges::max(block.shape);
+        EXPECT_LE(largest - least, element_count(block) / longest) << "they are not equal";
+      }
+    }
+}
+
+TEST(Rounds, are_as_many_as_the_busiest_worker_needs) {
+  const TensorStructInfo tensor{{4, 64 << 20}, kUInt8};
+  const DeviceMesh mesh({4});
+  const auto rounds = [&](const char* from, const char* to) {
+    return rounds_of(transition({tensor, mesh, Placement::from_text(from)}, {tensor, mesh, Placement::from_text(to)}));
+  };
+  EXPECT_EQ(rounds("S[0]", "S[0]"), 1);
+  EXPECT_EQ(rounds("S[0]", "S[1]"), 2);  // 48 MiB
+  EXPECT_EQ(rounds("S[0]", "R"), 6);     // 192 MiB
 }
 
 }  // namespace
