@@ -7,7 +7,7 @@ namespace tutti::distributed {
 
 int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStructInfo& to) {
   int64_t bytes = 0;
-  for (const Transition& step : plan(from, to)) bytes = sum_of(bytes, step.traffic().bytes);
+  for (const Transition& step : plan(from, to)) bytes = saturated_sum(bytes, step.traffic().bytes);
   return bytes;
 }
 

@@ -3,64 +3,61 @@
 #include <algorithm>
 #include <map>
 
+#include "distributed/party.h"
+
 namespace tutti::distributed {
-
-int64_t round_bytes = 32 << 20;
-
 namespace {
-
-int64_t item_bytes(const Transition& step) { return step.from.tensor_sinfo().dtype.size_bytes(); }
 
 int64_t part_bytes(const DTensorStructInfo& info, int64_t worker) {
   if (!info.device_mesh().coordinate(worker)) return 0;
   return element_count(info.local(worker)) * info.tensor_sinfo().dtype.size_bytes();
 }
 
-/// Of the largest slice, the first.
-int64_t slice_bytes(const Move& move, int64_t rounds, int64_t item) {
-  return element_count(*slice_of(move.block, 0, rounds)) * item;
+/// Of what is packed or received at a time, by worker.
+std::map<int64_t, int64_t> packed_bytes(const Transition& step) {
+  const int64_t rounds = rounds_of(step), item = step.from.tensor_sinfo().dtype.size_bytes();
+  const auto slice = [&](const Block& block) { return element_count(*slice_of(block, 0, rounds)) * item; };  // the largest
+  std::map<int64_t, int64_t> bytes;
+  std::map<int64_t, Party::Way> ways;
+  for (const Party& party : parties(step))
+    for (const int member : party.members) ways[member] = party.is_direct ? Party::Way::kBroadcast : party.way;
+  for (const Move& move : step.moves) {
+    const Party::Way way = ways[move.to];  // of one that only keeps: no matter
+    const bool is_kept = move.from == move.to;
+    if (way == Party::Way::kBroadcast || (way == Party::Way::kBlocks && is_kept)) continue;
+    bytes[move.to] =
+        saturated_sum(bytes[move.to], is_kept ? 2 * slice(move.block) : slice(move.block));  // packed, and received again
+    if (way == Party::Way::kBlocks) bytes[move.from] = saturated_sum(bytes[move.from], slice(move.block));
+  }
+  return bytes;
+}
+
+/// Of a worker that reduces.
+std::map<int64_t, int64_t> copied_bytes(const Transition& step) {
+  std::map<int64_t, int64_t> bytes;
+  if (step.addends == 1) return bytes;
+  for (const Move& move : step.moves) {
+    const int64_t block = element_count(move.block) * step.from.tensor_sinfo().dtype.size_bytes();
+    bytes[move.to] = std::max(bytes[move.to], std::min(block, kReducedBytes) * (step.addends + 1));
+  }
+  return bytes;
 }
 
 }  // namespace
 
-int64_t rounds_of(const Transition& step) { return std::max<int64_t>(1, (step.traffic().most - 1) / round_bytes + 1); }
-
-std::optional<Block> slice_of(const Block& block, int64_t round, int64_t rounds) {
-  if (rounds == 1) return block;
-  Block slice = block;
-  const auto longest = std::ranges::max_element(slice.shape);
-  if (longest == slice.shape.end() || *longest == 0) return round == 0 ? std::optional(slice) : std::nullopt;
-  const int64_t least = *longest / rounds, more = *longest % rounds;  // the first slices have one more
-  slice.offset[static_cast<size_t>(longest - slice.shape.begin())] += least * round + std::min(more, round);
-  *longest = least + (round < more ? 1 : 0);
-  return *longest == 0 ? std::nullopt : std::optional(slice);
-}
-
 Peak peak(const std::vector<Transition>& steps) {
   Peak peak{0, 0};
+  std::map<int64_t, int64_t> packed;  // what one step has freed may be of no use for the next
   for (const Transition& step : steps) {
-    const int64_t rounds = rounds_of(step), item = item_bytes(step);
-    struct Needed {
-      int64_t packed = 0, copied = 0;
-    };
-    std::map<int64_t, Needed> workers;
+    for (const auto& [worker, bytes] : packed_bytes(step)) packed[worker] = std::max(packed[worker], bytes);
+    auto copied = copied_bytes(step);
     for (const DTensorStructInfo* info : {&step.from, &step.to})
-      for (const int64_t worker : info->device_mesh().device_ids()) workers[worker];
-    for (const Move& move : step.moves) {
-      Needed& receiver = workers[move.to];
-      if (step.addends > 1)
-        receiver.copied =
-            std::max(receiver.copied, std::min(element_count(move.block) * item, kReducedBytes) * (step.addends + 1));
-      if (move.from == move.to) continue;
-      for (Needed* needed : {&workers[move.from], &receiver})
-        needed->packed = sum_of(needed->packed, slice_bytes(move, rounds, item));
-    }
-    for (const auto& [worker, needed] : workers) {
-      const int64_t before = &step == &steps.front() ? 0 : part_bytes(step.from, worker);
-      const int64_t mapped = sum_of(sum_of(before, part_bytes(step.to, worker)), needed.copied);
-      peak.mapped = std::max(peak.mapped, mapped);
-      peak.packed = std::max(peak.packed, sum_of(mapped, root_of(step) >= 0 ? 0 : needed.packed));
-    }
+      for (const int64_t worker : info->device_mesh().device_ids()) {
+        const int64_t between = &step == &steps.front() ? 0 : part_bytes(step.from, worker);
+        const int64_t mapped = saturated_sum(saturated_sum(between, part_bytes(step.to, worker)), copied[worker]);
+        peak.mapped = std::max(peak.mapped, mapped);
+        peak.packed = std::max(peak.packed, saturated_sum(mapped, packed[worker]));
+      }
   }
   return peak;
 }

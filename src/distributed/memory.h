@@ -1,19 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <vector>
 
 #include "distributed/transition.h"
 
 namespace tutti::distributed {
-
-/// Blocks that are packed go in as many rounds that no worker packs or receives more than this at a time, or little more. Tests
-/// make it smaller.
-extern int64_t round_bytes;
-int64_t rounds_of(const Transition& step);
-
-/// What goes of a block in one of these rounds: a piece of its longest axis. Nothing: the block has gone before.
-std::optional<Block> slice_of(const Block& block, int64_t round, int64_t rounds);
 
 /// Blocks that are reduced and are not one piece in all memories are copied first, at most this much of each at a time.
 inline constexpr int64_t kReducedBytes = 256 << 10;

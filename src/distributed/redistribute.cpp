@@ -33,39 +33,95 @@ Comm comm_of(const std::vector<int>& members) {
 class Exchange {
  public:
   Exchange(const Share& share, const Tensor& part)
-      : share_(share), part_(part), to_(share.members.size()), from_(share.members.size()) {}
+      : share_(share), members_(share.party.members), part_(part), to_(members_.size()), from_(members_.size()) {}
 
   Tensor run() {
     Tensor result;
     if (share_.to.device_mesh().coordinate(me_)) result = Tensor::empty(share_.to.local(me_).shape, dtype_);
-    if (share_.is_member && share_.root >= 0) return broadcast(result);
     if (result && share_.is_neutral)
       fill_with(bytes_of(result), result.element_count(), neutral_element(is_product() ? "prod" : "sum", dtype_));
-    const Tensor received = share_.is_neutral ? Tensor() : result;
-    if (!share_.is_member) keep(received);
-    else if (!is_large() || !read_peers(received))
-      for (int64_t round = 0; round < share_.rounds; ++round) exchange(received, round);
+    exchange(share_.is_neutral ? Tensor() : result);
     return result;
   }
 
  private:
   size_t rank_of(int64_t worker) const {
-    return static_cast<size_t>(std::ranges::lower_bound(share_.members, worker) - share_.members.begin());
+    return static_cast<size_t>(std::ranges::lower_bound(members_, worker) - members_.begin());
   }
   bool is_product() const {
     return std::ranges::any_of(share_.to.placement().dim_specs(), [](const PlacementSpec& spec) { return spec.op() == "prod"; });
   }
   HeldBlock own() const { return {bytes_of(part_), share_.from.local(me_)}; }
 
+  void exchange(const Tensor& result) {
+    using Way = Party::Way;
+    if (members_.empty()) return keep(result);
+    if (share_.party.way == Way::kBroadcast) return broadcast(result);
+    if (is_large() && read_peers(result)) return;
+    if (share_.party.way == Way::kGather) return share_.party.is_direct ? gather(result) : gather_by_slices(result);
+    for (int64_t round = 0; round < share_.rounds; ++round) send_blocks(result, round);
+  }
+
+  /// What nobody sends.
+  void keep(const Tensor& result) {
+    put_together(result, 0, 1, [&](const Move&, const Block&) { return own(); });
+  }
+
   /// No copy is packed for each receiver.
-  Tensor broadcast(const Tensor& result) {
+  void broadcast(const Tensor& result) {
+    const bool receives = result && result.element_count() > 0;  // or the root keeps nothing
     try {
-      comm_of(share_.members).broadcast(part_, result ? result : part_, static_cast<int>(rank_of(share_.root)));
+      comm_of(members_).broadcast(part_, receives ? result : part_, static_cast<int>(rank_of(share_.party.root)));
     } catch (...) {
       if (part_) part_.clear_poison();  // it was dst, but is as it was
       throw;
     }
-    return result;
+  }
+
+  /// Parts that are one piece in the result go right there.
+  void gather(const Tensor& result) {
+    const Comm comm = comm_of(members_);
+    std::vector<Span> pieces;
+    for (const int member : members_) pieces.push_back(span_of(share_.from.local(member), share_.to.local(me_)));
+    if (share_.party.is_even && std::ranges::is_sorted(pieces, {}, &Span::begin)) return comm.allgather(part_, result);
+    for (size_t rank = 0; rank < pieces.size(); ++rank) {
+      const auto begin = static_cast<uint64_t>(pieces[rank].begin) * item_;
+      const Tensor piece = result.view({pieces[rank].end - pieces[rank].begin}, {1}, result.byte_offset() + begin);
+      comm.broadcast(part_, piece, static_cast<int>(rank));
+    }
+  }
+
+  /// Others by way of a buffer.
+  void gather_by_slices(const Tensor& result) {
+    const Comm comm = comm_of(members_);
+    const HeldBlock whole{bytes_of(result), share_.to.local(me_)};
+    for (int64_t round = 0; round < share_.rounds; ++round) {
+      std::vector<std::optional<Block>> slices;
+      for (const int member : members_) slices.push_back(slice_of(share_.from.local(member), round, share_.rounds));
+      Tensor mine;
+      if (const auto& slice = slices[rank_of(me_)]) {
+        mine = Tensor::empty({element_count(*slice)}, dtype_);
+        copy_block({bytes_of(mine), *slice}, own(), *slice, item_);
+      }
+      if (share_.party.is_even) {
+        if (!mine) continue;  // nor have the others anything
+        const Tensor all = Tensor::empty({mine.element_count() * static_cast<int64_t>(members_.size())}, dtype_);
+        comm.allgather(mine, all);
+        std::byte* at = bytes_of(all);
+        for (const auto& slice : slices) {
+          copy_block(whole, {at, *slice}, *slice, item_);
+          at += mine.size_bytes();
+        }
+        continue;
+      }
+      for (size_t rank = 0; rank < slices.size(); ++rank) {
+        if (!slices[rank]) continue;
+        const bool is_mine = members_[rank] == me_;
+        const Tensor slice = is_mine ? mine : Tensor::empty({element_count(*slices[rank])}, dtype_);
+        comm.broadcast(is_mine ? mine : Tensor(), slice, static_cast<int>(rank));
+        copy_block(whole, {bytes_of(slice), *slices[rank]}, *slices[rank], item_);
+      }
+    }
   }
 
   /// Small parts do not lie where others can map them.
@@ -74,15 +130,10 @@ class Exchange {
     return size_bytes(share_.from.tensor_sinfo().shape, dtype_) / share_.from.device_mesh().size() >= kLeast;
   }
 
-  /// What nobody sends.
-  void keep(const Tensor& result) {
-    put_together(result, 0, 1, [&](const Move&, const Block&) { return own(); });
-  }
-
   /// Blocks come straight from the others' parts. False, on all members: not all of them can be reached.
   bool read_peers(const Tensor& result) {
     const Tensor source = part_ && part_.element_count() > 0 ? part_ : Tensor();
-    return detail::CommHandle::of(comm_of(share_.members)).exchange(source, [&](const detail::SourceOf& source_of) {
+    return detail::CommHandle::of(comm_of(members_)).exchange(source, [&](const detail::SourceOf& source_of) {
       put_together(result, 0, 1, [&](const Move& move, const Block& block_of) {
         HeldBlock part{nullptr, share_.from.local(move.from)};
         const Span span = span_of(block_of, part.held);  // what is not read is not mapped
@@ -94,7 +145,7 @@ class Exchange {
     });
   }
 
-  void exchange(const Tensor& result, int64_t round) {
+  void send_blocks(const Tensor& result, int64_t round) {
     std::vector<std::pair<size_t, Block>> sends;
     std::ranges::fill(to_, 0), std::ranges::fill(from_, 0);
     for (const Move& move : share_.moves) {
@@ -112,8 +163,8 @@ class Exchange {
       copy_block({at, block}, own(), block, item_);
       at += static_cast<size_t>(element_count(block)) * item_;
     }
-    comm_of(share_.members).all_to_all(packed, received, to_, from_);
-    std::vector<std::byte*> next(share_.members.size());  // of each sender, blocks in the order of the moves
+    comm_of(members_).all_to_all(packed, received, to_, from_);
+    std::vector<std::byte*> next(members_.size());  // of each sender, blocks in the order of the moves
     at = bytes_of(received);
     for (size_t rank = 0; rank < next.size(); at += static_cast<size_t>(from_[rank++]) * item_) next[rank] = at;
     put_together(result, round, share_.rounds, [&](const Move& move, const Block& block) {
@@ -181,6 +232,7 @@ class Exchange {
   }
 
   const Share& share_;
+  const std::vector<int>& members_;
   const Tensor& part_;
   const int64_t me_ = worker::id();
   const DType dtype_ = share_.from.tensor_sinfo().dtype;

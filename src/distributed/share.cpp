@@ -7,34 +7,21 @@
 #include <unordered_map>
 #include <utility>
 
-#include "distributed/memory.h"
-
 namespace tutti::distributed {
 namespace {
 
 using Shares = std::shared_ptr<const std::vector<Share>>;
 
-std::vector<int> members_of(const Transition& step) {
-  std::vector<int> members;
-  for (const Move& move : step.moves)
-    if (move.from != move.to)
-      for (const int64_t worker : {move.from, move.to}) members.push_back(static_cast<int>(worker));
-  std::ranges::sort(members);
-  members.erase(std::unique(members.begin(), members.end()), members.end());
-  return members;
-}
-
 Share share_of(int64_t worker, const Transition& step) {
   Share share{.from = step.from,
               .to = step.to,
-              .members = members_of(step),
-              .is_member = false,
+              .party = {},
               .moves = {},
               .addends = step.addends,
               .is_neutral = std::ranges::find(step.neutral, worker) != step.neutral.end(),
-              .root = root_of(step),
               .rounds = rounds_of(step)};
-  share.is_member = std::ranges::binary_search(share.members, static_cast<int>(worker));
+  for (Party& party : parties(step))
+    if (std::ranges::binary_search(party.members, static_cast<int>(worker))) share.party = std::move(party);
   std::ranges::copy_if(step.moves, std::back_inserter(share.moves),
                        [&](const Move& move) { return move.from == worker || move.to == worker; });
   return share;
@@ -44,7 +31,7 @@ Shares make(int64_t worker, const DTensorStructInfo& from, const DTensorStructIn
   std::vector<Share> all;
   for (const Transition& step : plan(from, to)) {
     Share share = share_of(worker, step);
-    if (share.is_member || share.to.device_mesh().coordinate(worker)) all.push_back(std::move(share));
+    if (!share.party.members.empty() || share.to.device_mesh().coordinate(worker)) all.push_back(std::move(share));
   }
   return std::make_shared<const std::vector<Share>>(std::move(all));
 }
@@ -68,7 +55,7 @@ Shares shares(int64_t worker, const DTensorStructInfo& from, const DTensorStruct
   Shares made = make(worker, from, to);
   size_t size = key.size() / 8;
   for (const Share& share : *made)
-    size += share.moves.size() + share.members.size() + share.from.device_mesh().device_ids().size() +
+    size += share.moves.size() + share.party.members.size() + share.from.device_mesh().device_ids().size() +
             share.to.device_mesh().device_ids().size();
   const std::lock_guard lock(known.mutex);
   if (known.size + size > kMost) known.shares.clear(), known.size = 0;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "distributed/party.h"
 #include "distributed/transition.h"
 
 namespace tutti::distributed {
@@ -10,12 +11,10 @@ namespace tutti::distributed {
 /// What one worker does in one exchange.
 struct Share {
   DTensorStructInfo from, to;
-  std::vector<int> members;  ///< workers that send or receive something, in order
-  bool is_member = false;    ///< this worker is one: it exchanges
-  std::vector<Move> moves;   ///< that this worker sends, receives, or keeps; as in the transition
+  Party party;              ///< without members: this worker sends and receives nothing
+  std::vector<Move> moves;  ///< that this worker sends, receives, or keeps; as in the transition
   int64_t addends = 1;
   bool is_neutral = false;  ///< its part becomes what changes no reduction
-  int root = -1;            ///< the member that sends all of its part to all workers of `to`: a broadcast; -1: there is none
   int64_t rounds = 1;       ///< in which blocks are packed and sent
 };
 

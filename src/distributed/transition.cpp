@@ -120,7 +120,7 @@ double cost(const std::vector<Transition>& steps) {
 
 }  // namespace
 
-int64_t sum_of(int64_t a, int64_t b) {
+int64_t saturated_sum(int64_t a, int64_t b) {
   int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
 }
@@ -144,9 +144,10 @@ Transition::Traffic Transition::traffic() const {
   for (const Move& move : moves) {
     if (move.to == move.from) continue;
     const int64_t bytes = element_count(move.block) * from.tensor_sinfo().dtype.size_bytes();
-    traffic.bytes = sum_of(traffic.bytes, bytes);
+    traffic.bytes = saturated_sum(traffic.bytes, bytes);
     pairs.insert({move.from, move.to});
-    for (int64_t* of : {&sent[move.from], &received[move.to]}) traffic.most = std::max(traffic.most, *of = sum_of(*of, bytes));
+    for (int64_t* of : {&sent[move.from], &received[move.to]})
+      traffic.most = std::max(traffic.most, *of = saturated_sum(*of, bytes));
   }
   traffic.messages = static_cast<int64_t>(pairs.size());
   std::map<int64_t, int64_t> to_others, from_others;
@@ -224,15 +225,6 @@ std::vector<Transition> plan(const DTensorStructInfo& from, const DTensorStructI
   if (!between) return direct;
   std::vector<Transition> by_parts{transition(from, *between), transition(*between, to)};
   return cost(by_parts) < cost(direct) ? by_parts : direct;
-}
-
-int root_of(const Transition& step) {
-  if (step.addends > 1 || !step.neutral.empty() || step.moves.empty()) return -1;
-  if (static_cast<int64_t>(step.moves.size()) != step.to.device_mesh().size()) return -1;
-  const Move& first = step.moves.front();
-  for (const Move& move : step.moves)
-    if (move.from != first.from || move.block != step.from.local(first.from) || move.block != step.to.local(move.to)) return -1;
-  return static_cast<int>(first.from);
 }
 
 }  // namespace tutti::distributed

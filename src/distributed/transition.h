@@ -47,11 +47,8 @@ Transition transition(const DTensorStructInfo& from, const DTensorStructInfo& to
 /// @throws UsageError  as check_transition
 std::vector<Transition> plan(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
-/// The worker whose whole part everybody of `to` gets, from that worker alone: a broadcast. -1: there is none.
-int root_of(const Transition& step);
-
 int64_t element_count(const Block& block);
-int64_t sum_of(int64_t a, int64_t b);  ///< the largest number in place of an overflow: of many workers that each get much
+int64_t saturated_sum(int64_t a, int64_t b);  ///< the largest number in place of an overflow: of many workers that each get much
 std::optional<Block> intersection(const Block& a, const Block& b);  ///< nothing: they have no element in common
 
 }  // namespace tutti::distributed

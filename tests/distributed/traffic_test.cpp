@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collective/ccl.h"
-#include "distributed/memory.h"
+#include "distributed/party.h"
 #include "distributed/random_infos.h"
 #include "distributed/transition.h"
 #include "tutti/session.h"
@@ -34,6 +34,7 @@ class Counting final : public tutti::detail::Communicator {
       sent += item *
               (std::accumulate(o.counts.begin(), o.counts.begin() + members, int64_t{0}) - o.counts[static_cast<size_t>(o.rank)]);
     else if (o.op == CollectiveOp::kAllToAll) sent += o.src.size_bytes() / members * (members - 1);
+    else if (o.op == CollectiveOp::kAllgather) sent += o.src.size_bytes() * (members - 1);
     else if (o.op == CollectiveOp::kBroadcast) sent += o.rank == o.root ? o.src.size_bytes() * (members - 1) : 0;
     else if (o.op != CollectiveOp::kBarrier && o.op != CollectiveOp::kSplit) sent += int64_t{1} << 40;  // none of redistribute's
     inner_->start(o);

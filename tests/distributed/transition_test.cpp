@@ -9,6 +9,7 @@
 #include <string>
 
 #include "distributed/memory.h"
+#include "distributed/party.h"
 #include "distributed/random_infos.h"
 #include "support/session_kinds.h"
 #include "tutti/error.h"
@@ -123,20 +124,46 @@ TEST(Shares, only_workers_that_send_or_receive_are_members) {
   const DTensorStructInfo to(tensor, DeviceMesh({3}), Placement::from_text("S[0](3, 3, 0)"));
   const auto mine = shares(0, from, to), others = shares(2, from, to);
   ASSERT_EQ(mine->size(), 1u);
-  EXPECT_EQ(mine->front().members, (std::vector<int>{0, 1}));
-  EXPECT_TRUE(mine->front().is_member);
+  EXPECT_EQ(mine->front().party.members, (std::vector<int>{0, 1}));
   EXPECT_EQ(mine->front().moves.size(), 2u);  // keeps 3, sends 1
   ASSERT_EQ(others->size(), 1u);
-  EXPECT_FALSE(others->front().is_member);
+  EXPECT_TRUE(others->front().party.members.empty());
   EXPECT_EQ(shares(0, from, to), mine);  // kept
   EXPECT_TRUE(shares(7, from, to)->empty());
+}
+
+TEST(Parties, are_those_that_have_to_do_with_each_other) {
+  const TensorStructInfo tensor{{6, 8}, kFloat32};
+  const DeviceMesh mesh({2, 3});
+  const auto of = [&](const char* from, const char* to) {
+    return parties(transition({tensor, mesh, Placement::from_text(from)}, {tensor, mesh, Placement::from_text(to)}));
+  };
+  using Members = std::vector<int>;
+  const auto rows = of("S[0], S[1]", "S[0], R"), columns = of("S[0], S[1]", "R, S[1]"), all = of("S[0], S[1]", "R, R");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].members, (Members{0, 1, 2}));
+  EXPECT_EQ(rows[1].members, (Members{3, 4, 5}));
+  EXPECT_EQ(rows[0].way, Party::Way::kGather);
+  EXPECT_FALSE(rows[0].is_even);  // 8 columns by 3
+  EXPECT_FALSE(rows[0].is_direct);
+  ASSERT_EQ(columns.size(), 3u);
+  EXPECT_EQ(columns[1].members, (Members{1, 4}));
+  EXPECT_EQ(columns[1].way, Party::Way::kGather);
+  EXPECT_TRUE(columns[1].is_even);
+  EXPECT_TRUE(columns[1].is_direct);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].way, Party::Way::kGather);
+  ASSERT_EQ(of("S[0], R", "S[1], R").size(), 3u);
+  EXPECT_EQ(of("S[0], R", "S[1], R")[0].way, Party::Way::kBlocks);
+  EXPECT_EQ(of("P, R", "S[1], R")[0].way, Party::Way::kBlocks);
+  EXPECT_TRUE(of("R, S[1]", "S[0], S[1]").empty());  // each has what it needs
 }
 
 TEST(Shares, all_from_one_is_a_broadcast) {
   const TensorStructInfo tensor{{6}, kFloat32};
   const DTensorStructInfo one(tensor, DeviceMesh({1}, {2}), Placement::from_text("R"));
   const auto root = [&](const DTensorStructInfo& from, const char* to, const DeviceMesh& mesh) {
-    return shares(2, from, {tensor, mesh, Placement::from_text(to)})->front().root;
+    return shares(2, from, {tensor, mesh, Placement::from_text(to)})->front().party.root;
   };
   EXPECT_EQ(root(one, "R", DeviceMesh({3})), 2);
   EXPECT_EQ(root(one, "R", DeviceMesh({2})), 2);  // without the one that sends
