@@ -146,6 +146,11 @@ TUTTI_API int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStruct
 /// where workers are processes.  @throws UsageError  two tensors
 TUTTI_API int64_t peak_bytes(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
+/// The mesh of `to` with its workers in another order, so that redistribute moves the fewest bytes: as each worker holds the most
+/// of what it gets there. The same mesh: no order is better, or values are partial. Takes n^3 steps for n workers.
+/// @throws UsageError  two tensors
+TUTTI_API DeviceMesh relabelled(const DTensorStructInfo& from, const DTensorStructInfo& to);
+
 /// Who holds what: a table, a line for each worker of the mesh.
 TUTTI_API std::string show(const DTensorStructInfo& info);
 

@@ -242,12 +242,17 @@ void bind_dtensor(py::module_& module) {
           "Shape and offset of the part that this worker holds.")
       .def(
           "redistribute",
-          [](const PyDTensor& self, const py::object& placement, const std::optional<DeviceMesh>& mesh) {
-            return PyDTensor{self.tensor.redistribute(to_placement(placement), mesh, here()), self.about};
+          [](const PyDTensor& self, const py::object& text, std::optional<DeviceMesh> mesh, bool relabel) {
+            const DTensorStructInfo& info = self.tensor.info();
+            const Placement placement = to_placement(text);
+            if (relabel) mesh = relabelled(info, {info.tensor_sinfo(), mesh.value_or(info.device_mesh()), placement});
+            return PyDTensor{self.tensor.redistribute(placement, mesh, here()), self.about};
           },
-          "placement"_a, "mesh"_a = py::none(),
+          "placement"_a, "mesh"_a = py::none(), "relabel"_a = false,
           "The same values in other places, on another mesh if one is given. Each worker receives what it lacks. "
-          "placement: a Placement, or its text.")
+          "placement: a Placement, or its text. relabel: the mesh may have its workers in another order, so that the fewest "
+          "bytes "
+          "move.")
       .def(
           "full",
           [](const PyDTensor& self, const std::optional<double>& timeout) {
@@ -321,6 +326,8 @@ void bind_dtensor(py::module_& module) {
              "takes.");
   module.def("bytes_moved", &bytes_moved, "from_info"_a, "to_info"_a,
              "The bytes that change workers when redistribute does that.");
+  module.def("relabelled", &relabelled, "from_info"_a, "to_info"_a,
+             "The mesh of to_info with its workers in the order in which redistribute moves the fewest bytes.");
   module.def("peak_bytes", &peak_bytes, "from_info"_a, "to_info"_a,
              "The bytes of host memory that this takes at most on one worker, besides its part, with the result in them.");
   module.def("map_parts", &map_parts_of, "function"_a, "args"_a, "info"_a,

@@ -215,6 +215,37 @@ TEST(Plan, is_explained) {
             "memory besides a worker's part: at most 5242880 bytes; 11534336 where blocks are packed\n");
 }
 
+TEST(Relabelled, moves_the_fewest_bytes_of_all_orders) {
+  int64_t saved = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    tutti_test::RandomInfos random(seed);
+    const Shape shape = random.shape();
+    const DTensorStructInfo from = random.info(shape), to = random.info(shape);
+    const DeviceMesh mesh = relabelled(from, to);
+    const auto moved = [&](const DeviceMesh& on) { return bytes_moved(from, {to.tensor_sinfo(), on, to.placement()}); };
+    ASSERT_TRUE(std::ranges::is_permutation(mesh.device_ids(), to.device_mesh().device_ids()));
+    ASSERT_EQ(std::pair(mesh.shape(), mesh.names()), std::pair(to.device_mesh().shape(), to.device_mesh().names()));
+    saved += moved(to.device_mesh()) - moved(mesh);
+    if (has_partial(from) || has_partial(to)) {
+      EXPECT_EQ(mesh, to.device_mesh());
+      continue;
+    }
+    const bool is_better = moved(mesh) < moved(to.device_mesh());
+    EXPECT_EQ(mesh != to.device_mesh(), is_better);
+    if (mesh.size() > 5) continue;
+    std::vector<int64_t> order = mesh.device_ids();
+    std::ranges::sort(order);
+    do EXPECT_LE(moved(mesh), moved(DeviceMesh(mesh.shape(), order))) << to_string(from) << " to " << to_string(to);
+    while (std::ranges::next_permutation(order).found);
+  }
+  EXPECT_GT(saved, 1000);
+  const TensorStructInfo tensor{{8}, kFloat32};
+  const DTensorStructInfo from(tensor, DeviceMesh({4}), Placement::from_text("S[0]"));
+  const DTensorStructInfo turned(tensor, DeviceMesh({4}, {3, 2, 1, 0}), Placement::from_text("S[0]"));
+  EXPECT_EQ(relabelled(from, turned), DeviceMesh({4}));
+  EXPECT_THROW(relabelled(from, {{{9}, kFloat32}, DeviceMesh({4}), Placement::from_text("S[0]")}), UsageError);
+}
+
 TEST(Rounds, bring_each_element_of_a_block_once) {
   for (const Block& block :
        {Block{{5, 7}, {1, 10}}, Block{{0, 3, 0}, {4, 9, 2}}, Block{{2}, {1}}, Block{{}, {}}, Block{{0, 1}, {3, 0}}})

@@ -11,7 +11,7 @@ from conftest import WORKERS, make_session
 
 import tutti
 from tutti import distributed
-from tutti.distributed import DeviceMesh, DTensor, DTensorStructInfo, Placement, PlacementSpec, TensorStructInfo, explain, peak_bytes
+from tutti.distributed import DeviceMesh, DTensor, DTensorStructInfo, Placement, PlacementSpec, TensorStructInfo, bytes_moved, explain, peak_bytes, relabelled
 
 CASES = int(os.environ.get("TUTTI_TEST_PROGRAMS", "40"))
 DTYPES = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64", "complex128", "bool"]
@@ -165,6 +165,16 @@ def test_workers_outside_may_have_anything(session):
     whole = DTensor(parts, DTensorStructInfo(TensorStructInfo((6,), "int32"), DeviceMesh(1), Placement.from_text("R")))
     check(whole.redistribute("S[0]", DeviceMesh(WORKERS)), np.arange(6, dtype="int32"), "from worker 0")
     check(whole.redistribute("R", DeviceMesh(WORKERS)), np.arange(6, dtype="int32"), "from worker 0, to all")
+
+
+def test_workers_may_be_relabelled(session):
+    array = np.arange(40, dtype="int64")
+    tensor = session.distribute(array, DeviceMesh(WORKERS), "S[0]")
+    turned = DeviceMesh(WORKERS, list(range(WORKERS))[::-1])
+    same = tensor.redistribute("S[0]", turned, relabel=True)
+    assert same.mesh == relabelled(tensor.info, tensor.redistribute("S[0]", turned).info) == DeviceMesh(WORKERS)
+    assert bytes_moved(tensor.info, same.info) == 0
+    np.testing.assert_array_equal(same.full().numpy(), array)
 
 
 def test_an_array_may_change_at_once(session):
