@@ -15,9 +15,14 @@
 
 namespace tutti::distributed {
 
+class Saving;
+
 struct SaveOptions {
   std::map<std::string, std::string> metadata = {};  ///< kept in the file's header; not in .npy
   int64_t file_bytes = int64_t{4} << 30;             ///< of an index: no file with more than one tensor is larger
+  /// Called once, on the thread that saves, before the workers write: so that another one, or a hook that runs while this one
+  /// waits, may show the bytes that are written.
+  std::function<void(const Saving&)> begun = {};
 };
 
 /// A save that is under way. A handle; when the last copy goes, it waits for the end, and logs what went wrong.

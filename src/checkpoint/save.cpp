@@ -77,6 +77,7 @@ std::shared_ptr<Saving::State> Saving::begin(Session& session, const std::string
   }
   auto state = std::make_shared<State>(path, sinfos, options, controller.layout().num_workers);
   state->controller = controller.shared_from_this();
+  if (options.begun) options.begun(Saving(state));
   try {
     write_parts(session, tensors, *state, is_async, timeout, where);
     State::put_in_order(state);  // not before: a hook of on_preemption runs inside of that call, and may save, too

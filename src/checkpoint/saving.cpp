@@ -107,6 +107,14 @@ void Saving::State::give_up(const std::shared_ptr<State>& state) {
   kept.states.push_back(state);
 }
 
+int64_t Saving::State::bytes_written() const {
+  const std::lock_guard lock(mutex);
+  if (!ledger) return written;
+  int64_t bytes = 0;
+  for (const Ledger::Record& record : ledger->records()) bytes += record.bytes_written;
+  return std::max<int64_t>(bytes, written);
+}
+
 /// Until all have written. What they have written grows meanwhile, or the save has failed.
 void Saving::State::await_workers() {
   const std::string as_it_was = fmt::format("{} is as it was", layout.files.back().path);
@@ -173,9 +181,9 @@ void Saving::State::commit() {
 
 void Saving::State::end(std::exception_ptr why) noexcept {
   remove_made();
-  ledger.reset();
   earlier.clear();
   const std::lock_guard lock(mutex);
+  ledger.reset();
   failure = std::move(why);
   is_done = true;
   changed.notify_all();
@@ -195,7 +203,7 @@ void Saving::State::run() noexcept {
 
 bool Saving::is_done() const { return state_->has_ended(); }
 int64_t Saving::total_bytes() const { return state_->total; }
-int64_t Saving::bytes_written() const { return state_->written; }
+int64_t Saving::bytes_written() const { return state_->bytes_written(); }
 
 void Saving::wait(Timeout timeout, Where where) {
   constexpr auto kLongest = std::chrono::hours(24 * 365);

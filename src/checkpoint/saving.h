@@ -29,6 +29,7 @@ struct [[gnu::visibility("hidden")]] Saving::State {
     const std::lock_guard lock(mutex);
     return is_done;
   }
+  int64_t bytes_written() const;
   void remove_made() noexcept;
   void await_workers();
   void commit();

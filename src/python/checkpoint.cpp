@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -60,21 +61,38 @@ SaveOptions to_options(const std::optional<std::map<std::string, std::string>>& 
   return options;
 }
 
-/// A function of Python's that saves by `how`, with the arguments that both have.
-template <class How>
-void def_save(py::module_& module, const char* name, How how, const char* what) {
-  module.def(
-      name,
-      [how](PySession& session, const py::object& path, const py::object& tensors,
-            const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
-            const std::optional<double>& timeout) {
-        const Where where = here();
-        const std::string to = to_path(path);
-        const auto values = to_tensors(tensors);
-        return without_gil(
-            [&] { return how(session.session(), to, values, to_options(metadata, file_bytes), to_timeout(timeout), where); });
-      },
-      "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(), what);
+/// Waits with a bar of the bytes that are written, if that is asked for.
+template <class Wait>
+void wait_with_bar(const char* what, int64_t total, bool progress, const std::function<int64_t()>& written, Wait wait) {
+  if (!progress) return without_gil(wait);
+  const py::object bar = py::module_::import("tutti._show").attr("BytesBar")(what, total);
+  const WhileWaiting show([&] { bar.attr("update")(written()); });
+  try {
+    without_gil(wait);
+  } catch (...) {
+    bar.attr("leave")();
+    throw;
+  }
+  bar.attr("close")();
+}
+
+void save_with_bar(PySession& session, const py::object& path, const py::object& tensors,
+                   const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
+                   const std::optional<double>& timeout, bool progress) {
+  const Where where = here();
+  const std::string to = to_path(path);
+  const auto values = to_tensors(tensors);
+  SaveOptions options = to_options(metadata, file_bytes);
+  std::optional<Saving> saving;
+  int64_t total = 0;
+  for (const auto& [name, tensor] : values) {
+    const TensorStructInfo& whole = tensor.info().tensor_sinfo();
+    total += element_count(whole.shape) * whole.dtype.size_bytes();
+  }
+  if (progress) options.begun = [&](const Saving& begun) { saving = begun; };
+  wait_with_bar(
+      "save", total, progress, [&] { return saving ? saving->bytes_written() : 0; },
+      [&] { save(session.session(), to, values, options, to_timeout(timeout), where); });
 }
 
 /// A function of Python's that asks what is in a file.
@@ -127,15 +145,31 @@ void bind_checkpoint(py::module_& module) {
       .def_property_readonly("bytes_written", [](const PySaving& self) { return self.saving->bytes_written(); })
       .def(
           "wait",
-          [](PySaving& self, const std::optional<double>& timeout) {
+          [](PySaving& self, const std::optional<double>& timeout, bool progress) {
             const Where where = here();
-            without_gil([&] { self.saving->wait(to_timeout(timeout), where); });
+            wait_with_bar(
+                "wait", self.saving->total_bytes(), progress, [&] { return self.saving->bytes_written(); },
+                [&] { self.saving->wait(to_timeout(timeout), where); });
           },
-          "timeout"_a = py::none(), "Until the files are there. Raises what went wrong. Synchronising.");
-  def_save(module, "save", &save,
-           "Saves DTensors by name: .safetensors, .safetensors.index.json with files beside it, or .npy. Synchronising.");
-  def_save(
-      module, "save_async", [](auto&&... args) { return PySaving(save_async(args...)); },
+          "timeout"_a = py::none(), "progress"_a = false,
+          "Until the files are there. Raises what went wrong. Synchronising. progress: a bar of tqdm's, of the bytes written.");
+  module.def("save", &save_with_bar, "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(),
+             "timeout"_a = py::none(), "progress"_a = false,
+             "Saves DTensors by name: .safetensors, .safetensors.index.json with files beside it, or .npy. Synchronising. "
+             "progress: a bar of tqdm's, of the bytes written.");
+  module.def(
+      "save_async",
+      [](PySession& session, const py::object& path, const py::object& tensors,
+         const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
+         const std::optional<double>& timeout) {
+        const Where where = here();
+        const std::string to = to_path(path);
+        const auto values = to_tensors(tensors);
+        const SaveOptions options = to_options(metadata, file_bytes);
+        return without_gil(
+            [&] { return PySaving(save_async(session.session(), to, values, options, to_timeout(timeout), where)); });
+      },
+      "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(),
       "The same, but waits only until the workers have copied their parts. They write while the session works on.");
   module.def(
       "load",

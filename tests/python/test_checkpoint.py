@@ -117,6 +117,21 @@ def test_what_can_be_chosen(tmp_path):
         assert session.load(tmp_path / "none.safetensors", everyone, "R") == {}
 
 
+def test_a_bar_shows_the_bytes(tmp_path, capsys):
+    with make_session() as session:
+        x = session.distribute(np.zeros((300, 1024), np.float32), DeviceMesh(WORKERS), "S[0]")
+        session.save(tmp_path / "x.safetensors", {"x": x}, progress=True)
+        shown = capsys.readouterr().err
+        assert "100%" in shown and "1.17M/1.17M" in shown, shown
+        saving = session.save_async(tmp_path / "y.safetensors", {"x": x})
+        saving.wait(progress=True)
+        assert "100%" in capsys.readouterr().err
+        with pytest.raises(tutti.SystemError):
+            session.save(tmp_path / "none" / "x.safetensors", {"x": x}, progress=True)
+        shown = capsys.readouterr().err
+        assert "0%" in shown and "100%" not in shown, shown
+
+
 def test_what_is_refused(tmp_path):
     with make_session() as session:
         everyone = DeviceMesh(WORKERS)

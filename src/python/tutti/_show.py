@@ -53,19 +53,23 @@ def places(self):
     return [Place(*described.debug_get_from_remote(worker)) for worker in range(self.num_workers)]
 
 
+def _tqdm(what, **options):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in a notebook without ipywidgets it is text
+            from tqdm.auto import tqdm
+    except ImportError:
+        raise UsageError(f"{what}(progress=True) needs tqdm: apt-get install python3-tqdm, or pip install tqdm") from None
+    return tqdm(**options)
+
+
 class Bar:
     """Of sync_all(progress=True)."""
 
     def __init__(self, session):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # in a notebook without ipywidgets it is text
-                from tqdm.auto import tqdm
-        except ImportError:
-            raise UsageError("sync_all(progress=True) needs tqdm: apt-get install python3-tqdm, or pip install tqdm") from None
         self.session = session
         issued, self.begun, _ = session._progress()
-        self.bar = tqdm(total=issued - self.begun, unit=" commands")
+        self.bar = _tqdm("sync_all", total=issued - self.begun, unit=" commands")
 
     def update(self):
         _, finished, workers = self.session._progress()
@@ -82,4 +86,21 @@ class Bar:
 
     def leave(self):
         """As it stands: the wait has failed."""
+        self.bar.close()
+
+
+class BytesBar:
+    """Of a save with progress=True."""
+
+    def __init__(self, what, total):
+        self.bar = _tqdm(what, total=total, unit="B", unit_scale=True, unit_divisor=1024)
+
+    def update(self, written):
+        self.bar.update(max(0, min(written, self.bar.total) - self.bar.n))
+
+    def close(self):
+        self.update(self.bar.total)
+        self.bar.close()
+
+    def leave(self):
         self.bar.close()

@@ -62,14 +62,14 @@ def _session_shard_map(self, func, mesh, in_placements, out_placements):
     return ShardMap(self, func, mesh, in_placements, out_placements)
 
 
-def _session_save(self, path, tensors, metadata=None, file_bytes=None, timeout=None):
+def _session_save(self, path, tensors, metadata=None, file_bytes=None, timeout=None, progress=False):
     """Saves DTensors, {name: DTensor}, in files that huggingface's safetensors and numpy read. The end of the path says the format: .safetensors;
     .safetensors.index.json, with files of at most `file_bytes` (4 GiB) beside it; .npy, of one tensor.
 
     Each worker writes its own bytes; all have to see the same file system. The files appear at once, or not at all: until then, and after a
-    crash, those of an earlier save are as they were. metadata: str by str, kept in the header. Synchronising.
+    crash, those of an earlier save are as they were. metadata: str by str, kept in the header. progress: a bar of tqdm's. Synchronising.
     """
-    _save(self, path, tensors, metadata, file_bytes, timeout)
+    _save(self, path, tensors, metadata, file_bytes, timeout, progress)
 
 
 def _session_save_async(self, path, tensors, metadata=None, file_bytes=None, timeout=None):
