@@ -20,6 +20,9 @@ class Saving;
 struct SaveOptions {
   std::map<std::string, std::string> metadata = {};  ///< kept in the file's header; not in .npy
   int64_t file_bytes = int64_t{4} << 30;             ///< of an index: no file with more than one tensor is larger
+  /// Past the page cache (O_DIRECT), where the file system can: what other programs keep there stays, and a disk that is faster
+  /// than a copy is used as it is.
+  bool direct = false;
   /// Called once, on the thread that saves, before the workers write: so that another one, or a hook that runs while this one
   /// waits, may show the bytes that are written.
   std::function<void(const Saving&)> begun = {};
@@ -80,13 +83,17 @@ TUTTI_API std::map<std::string, std::string> stored_metadata(const std::string& 
 /// Says where a tensor is to lie; nullopt leaves it out.
 using ChoosePlacement = std::function<std::optional<Placement>(const std::string& name, const TensorStructInfo& info)>;
 
-/// Loads tensors from a file or an index. Each worker reads its own bytes, and what lies close between them. With `verify`
-/// checksums are compared, if the file has those of tutti; that takes time. Synchronising.
+struct LoadOptions {
+  bool verify = true;   ///< compares checksums, if the file has those of tutti; that takes time
+  bool direct = false;  ///< past the page cache (O_DIRECT), where the file system can: for files that are read once
+};
+
+/// Loads tensors from a file or an index. Each worker reads its own bytes, and what lies close between them. Synchronising.
 /// @throws UsageError   the file is damaged; a placement does not fit
 /// @throws RemoteError  a worker could not read; a checksum differs
 /// @throws SystemError  the file can't be read
 TUTTI_API std::map<std::string, DTensor> load(Session& session, const std::string& path, const DeviceMesh& mesh,
-                                              const ChoosePlacement& choose, bool verify = true, Timeout timeout = {},
-                                              Where where = Where::current());
+                                              const ChoosePlacement& choose, const LoadOptions& options = {},
+                                              Timeout timeout = {}, Where where = Where::current());
 
 }  // namespace tutti::distributed

@@ -93,7 +93,7 @@ int controller(const Options& options, const std::string& size, const std::strin
           [&] {
             loaded.clear();
             s.sync_all();
-            return rate([&] { loaded = load(s, path, mesh, choose, verify); });
+            return rate([&] { loaded = load(s, path, mesh, choose, {.verify = verify}); });
           },
           [&] { return rate([&] { read_file(path); }); });
       is_right &= Value(loaded.at("1").full()) == Value(tensors.at("1").full());

@@ -18,17 +18,18 @@ constexpr size_t kAtOnce = size_t{1} << 30;  // a call moves 2 GiB at most
 
 }  // namespace
 
-File::File(const std::string& path, int flags, const char* what) : path_(path) {
+File::File(const std::string& path, int flags, const char* what, bool direct) : path_(path) {
   struct stat status {};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))  // to open a pipe would wait
     throw UsageError(fmt::format("{} is no regular file", path));
   do fd_.reset(::open(path.c_str(), flags | O_CLOEXEC, 0666));
   while (!fd_ && errno == EINTR);
   if (!fd_) fail(what);
+  if (direct) direct_ = DirectIo::open(path, flags, fd_.get());
 }
 
-File File::open(const std::string& path) { return {path, O_RDONLY, "open"}; }
-File File::open_to_write(const std::string& path) { return {path, O_WRONLY, "open for writing"}; }
+File File::open(const std::string& path, bool direct) { return {path, O_RDONLY, "open", direct}; }
+File File::open_to_write(const std::string& path, bool direct) { return {path, O_WRONLY, "open for writing", direct}; }
 File File::create(const std::string& path) { return {path, O_RDWR | O_CREAT | O_EXCL, "create"}; }
 
 void File::fail(const char* what) const { throw SystemError(fmt::format("can't {} {}: {}", what, path_, std::strerror(errno))); }
@@ -53,7 +54,7 @@ void File::resize(int64_t bytes, bool reserve) {
 
 void File::read(void* to, size_t bytes, int64_t at) const {
   for (auto* next = static_cast<char*>(to); bytes > 0;) {
-    const ssize_t got = pread(fd_.get(), next, std::min(bytes, kAtOnce), at);
+    const ssize_t got = direct_ ? direct_->read(next, bytes, at) : pread(fd_.get(), next, std::min(bytes, kAtOnce), at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("read");
     if (got == 0) throw SystemError(fmt::format("{} ends at byte {}; {} more were expected", path_, at, bytes));
@@ -62,12 +63,7 @@ void File::read(void* to, size_t bytes, int64_t at) const {
 }
 
 void File::write(const void* from, size_t bytes, int64_t at) const {
-  for (const auto* next = static_cast<const char*>(from); bytes > 0;) {
-    const ssize_t put = pwrite(fd_.get(), next, std::min(bytes, kAtOnce), at);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("write to");
-    next += put, at += put, bytes -= static_cast<size_t>(put);
-  }
+  if (direct_ ? !direct_->write(from, bytes, at) : !write_all(fd_.get(), from, bytes, at)) fail("write to");
 }
 
 void File::begin_to_sync() const noexcept {
@@ -75,6 +71,7 @@ void File::begin_to_sync() const noexcept {
 }
 
 void File::sync() const {
+  if (direct_ && !direct_->flush()) fail("write to");
   if (fsync(fd_.get()) != 0) fail("write to the disk");
 }
 

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "checkpoint/direct_io.h"
 #include "core/handle.h"
 
 namespace tutti::detail {
@@ -12,10 +14,11 @@ namespace tutti::detail {
 class File {
  public:
   File() = default;
-  static File open(const std::string& path);  ///< to read
+  /// To read. direct: past the page cache, where the file system can.
+  static File open(const std::string& path, bool direct = false);
   /// One that is there, to write only: NFS fills in the rest of a page where a file is open to be read, too, and writes the whole
   /// page later, over what another node has put there.
-  static File open_to_write(const std::string& path);
+  static File open_to_write(const std::string& path, bool direct = false);
   static File create(const std::string& path);  ///< a new one, to read and write
 
   explicit operator bool() const { return static_cast<bool>(fd_); }
@@ -25,15 +28,16 @@ class File {
   int64_t time() const;                      ///< of the last change, in nanoseconds
   void resize(int64_t bytes, bool reserve);  ///< reserve: the disk's room as well, where the file system can
   void read(void* to, size_t bytes, int64_t at) const;
-  void write(const void* from, size_t bytes, int64_t at) const;
+  void write(const void* from, size_t bytes, int64_t at) const;  ///< direct: some of it on sync()
   /// The disk begins to write, while the process goes on; what had begun before is through.
   void begin_to_sync() const noexcept;
   void sync() const;
 
  private:
-  File(const std::string& path, int flags, const char* what);
+  File(const std::string& path, int flags, const char* what, bool direct = false);
   [[noreturn]] void fail(const char* what) const;
   Fd fd_;
+  std::unique_ptr<DirectIo> direct_;
   std::string path_;
 };
 

@@ -99,7 +99,7 @@ void check_same(const File& file, const LoadedTensor& loaded) {
 }
 
 /// runtime.disco.load_parts: this worker's parts, and at the end the terms of their CRCs.
-Value load_parts(const List& tensors, bool verify) {
+Value load_parts(const List& tensors, bool verify, bool direct) {
   List parts;
   std::vector<uint32_t> crcs(tensors.size());
   File file;
@@ -108,7 +108,7 @@ Value load_parts(const List& tensors, bool verify) {
     parts.emplace_back();
     if (!loaded.info.device_mesh().coordinate(worker::id())) continue;
     if (file.path() != loaded.file) {
-      file = File::open(loaded.file);
+      file = File::open(loaded.file, direct);
       check_same(file, loaded);
     }
     auto [part, crc] = load_part(loaded, file, verify);
@@ -143,7 +143,7 @@ void check_loaded(const List& parts, const List& names, const List& expected) {
 }  // namespace
 
 std::map<std::string, DTensor> load(Session& session, const std::string& path, const DeviceMesh& mesh,
-                                    const ChoosePlacement& choose, bool verify, Timeout timeout, Where where) {
+                                    const ChoosePlacement& choose, const LoadOptions& options, Timeout timeout, Where where) {
   detail::Controller& controller = Access::controller(session);
   check_workers(mesh, controller);
   kind_of(path);
@@ -160,10 +160,10 @@ std::map<std::string, DTensor> load(Session& session, const std::string& path, c
     names.emplace_back(name);
     crcs.emplace_back(stored.crc ? Value(*stored.crc) : Value());
   }
-  const bool has_crcs = std::ranges::any_of(crcs, [](const Value& crc) { return !crc.is_none(); });
-  const DRef parts = controller.call_builtin("load_parts", List{tensors, verify && has_crcs}, where);
+  const bool verify = options.verify && std::ranges::any_of(crcs, [](const Value& crc) { return !crc.is_none(); });
+  const DRef parts = controller.call_builtin("load_parts", List{tensors, verify, options.direct}, where);
   controller.sync(detail::kAllWorkers, timeout, where);
-  if (verify && has_crcs) controller.call_builtin("check_loaded", List{parts, names, crcs}, where);
+  if (verify) controller.call_builtin("check_loaded", List{parts, names, crcs}, where);
   std::map<std::string, DTensor> loaded;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto& [name, info] = wanted[i];

@@ -16,9 +16,9 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr auto kMagic = "\x93NUMPY"sv;
-constexpr size_t kAlignment = 64;
+constexpr size_t kNpyAlignment = 64;
 
-constexpr std::pair<const char*, DType> kDTypes[] = {
+constexpr std::pair<const char*, DType> kNpyDTypes[] = {
     {"|b1", kBool},    {"|u1", kUInt8},   {"|i1", kInt8},      {"<u2", kUInt16},     {"<i2", kInt16},
     {"<f2", kFloat16}, {"<u4", kUInt32},  {"<i4", kInt32},     {"<f4", kFloat32},    {"<u8", kUInt64},
     {"<i8", kInt64},   {"<f8", kFloat64}, {"<c8", kComplex64}, {"<c16", kComplex128}};
@@ -91,7 +91,7 @@ class Reader {
   DType dtype() {
     std::string name = string();
     if (!name.empty() && name[0] == '=') name[0] = '<';
-    for (const auto& [text, found] : kDTypes)
+    for (const auto& [text, found] : kNpyDTypes)
       if (name == text || (text[0] == '|' && name.size() == 3 && name.substr(1) == text + 1)) return found;
     fail(fmt::format("dtype '{}' is not one of those that tutti reads", name));
   }
@@ -143,7 +143,7 @@ Catalogue parse_npy(std::string_view text, int64_t file_bytes, const std::string
 
 std::string format_npy(const TensorStructInfo& sinfo) {
   const char* name = nullptr;
-  for (const auto& [text, dtype] : kDTypes)
+  for (const auto& [text, dtype] : kNpyDTypes)
     if (dtype == sinfo.dtype) name = text;
   if (!name) throw UsageError(fmt::format("save: .npy has no dtype {}; save it as .safetensors", to_string(sinfo.dtype)));
   constexpr size_t kMostAxes = 32;  // numpy's
@@ -153,7 +153,7 @@ std::string format_npy(const TensorStructInfo& sinfo) {
   for (const int64_t extent : sinfo.shape) shape += fmt::format("{}{}", shape.empty() ? "" : ", ", extent);
   if (sinfo.shape.size() == 1) shape += ",";
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", name, shape);
-  dict.resize((10 + dict.size() + 1 + kAlignment - 1) / kAlignment * kAlignment - 10 - 1, ' ');
+  dict.resize((10 + dict.size() + 1 + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment - 10 - 1, ' ');
   dict += '\n';
   const auto length = static_cast<uint16_t>(dict.size());
   return std::string(kMagic) + "\x01" + std::string(1, '\0') + std::string(reinterpret_cast<const char*>(&length), 2) + dict;

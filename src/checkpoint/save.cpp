@@ -48,7 +48,7 @@ void write_parts(Session& session, const std::map<std::string, DTensor>& tensors
   std::map<std::string, SavedTensor> saved;
   for (const NewFile& file : state.layout.files)
     for (const auto& [name, stored] : file.tensors) saved.insert({name, {tensors.at(name).info(), file.part, stored.begin}});
-  List arguments{state.ledger->path(), is_async, List()};
+  List arguments{state.ledger->path(), is_async, state.options.direct, List()};
   List values;
   std::vector<DTensor> written;  // until the workers have them
   for (auto& [name, tensor] : saved) {
@@ -57,7 +57,7 @@ void write_parts(Session& session, const std::map<std::string, DTensor>& tensors
     values.push_back(to_values(tensor));
     arguments.push_back(written.back().parts());
   }
-  arguments[2] = std::move(values);
+  arguments[3] = std::move(values);
   state.writers = controller.call_builtin("save_parts", arguments, where);
   controller.sync(detail::kAllWorkers, timeout, where);
 }

@@ -46,7 +46,8 @@ struct Share {
 
 class Writer {
  public:
-  Writer(std::string ledger, const List& tensors, Args parts) : ledger_(std::move(ledger)), crcs_(tensors.size()) {
+  Writer(std::string ledger, bool direct, const List& tensors, Args parts)
+      : ledger_(std::move(ledger)), direct_(direct), crcs_(tensors.size()) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const SavedTensor saved = to_saved(tensors[i]);
       if (saved.info.device_mesh().coordinate(worker_)) add(i, saved, parts[i]);
@@ -117,7 +118,7 @@ class Writer {
   void write(const Share& share) {
     if (file_.path() != share.file) {
       close();
-      file_ = File::open_to_write(share.file);
+      file_ = File::open_to_write(share.file, direct_);
     }
     detail::PartialCrc crc;
     const bool is_here = share.part.device().type == dl::kCPU;
@@ -146,6 +147,7 @@ class Writer {
 
   const int worker_ = worker::id();
   const std::string ledger_;
+  const bool direct_;
   std::vector<uint32_t> crcs_;
   std::vector<Share> shares_;
   File file_;  ///< that is written to: tensors of one file come one after another
@@ -155,9 +157,9 @@ class Writer {
 
 Value save_parts(Args args) {
   const std::string ledger = args[0].as<std::string>();
-  const List& tensors = args[2].as<List>();
+  const List& tensors = args[3].as<List>();
   try {
-    const auto writer = std::make_shared<Writer>(ledger, tensors, args.subspan(3));
+    const auto writer = std::make_shared<Writer>(ledger, args[2].as<bool>(), tensors, args.subspan(4));
     if (!args[1].as<bool>()) {
       writer->write();
       return {};

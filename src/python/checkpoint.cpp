@@ -54,8 +54,10 @@ std::map<std::string, DTensor> to_tensors(const py::object& object) {
   return tensors;
 }
 
-SaveOptions to_options(const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes) {
+SaveOptions to_options(const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
+                       bool direct) {
   SaveOptions options;
+  options.direct = direct;
   if (metadata) options.metadata = *metadata;
   if (file_bytes) options.file_bytes = *file_bytes;
   return options;
@@ -78,11 +80,11 @@ void wait_with_bar(const char* what, int64_t total, bool progress, const std::fu
 
 void save_with_bar(PySession& session, const py::object& path, const py::object& tensors,
                    const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
-                   const std::optional<double>& timeout, bool progress) {
+                   const std::optional<double>& timeout, bool progress, bool direct) {
   const Where where = here();
   const std::string to = to_path(path);
   const auto values = to_tensors(tensors);
-  SaveOptions options = to_options(metadata, file_bytes);
+  SaveOptions options = to_options(metadata, file_bytes, direct);
   std::optional<Saving> saving;
   int64_t total = 0;
   for (const auto& [name, tensor] : values) {
@@ -154,37 +156,39 @@ void bind_checkpoint(py::module_& module) {
           "timeout"_a = py::none(), "progress"_a = false,
           "Until the files are there. Raises what went wrong. Synchronising. progress: a bar of tqdm's, of the bytes written.");
   module.def("save", &save_with_bar, "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(),
-             "timeout"_a = py::none(), "progress"_a = false,
+             "timeout"_a = py::none(), "progress"_a = false, "direct"_a = false,
              "Saves DTensors by name: .safetensors, .safetensors.index.json with files beside it, or .npy. Synchronising. "
              "progress: a bar of tqdm's, of the bytes written.");
   module.def(
       "save_async",
       [](PySession& session, const py::object& path, const py::object& tensors,
          const std::optional<std::map<std::string, std::string>>& metadata, std::optional<int64_t> file_bytes,
-         const std::optional<double>& timeout) {
+         const std::optional<double>& timeout, bool direct) {
         const Where where = here();
         const std::string to = to_path(path);
         const auto values = to_tensors(tensors);
-        const SaveOptions options = to_options(metadata, file_bytes);
+        const SaveOptions options = to_options(metadata, file_bytes, direct);
         return without_gil(
             [&] { return PySaving(save_async(session.session(), to, values, options, to_timeout(timeout), where)); });
       },
       "session"_a, "path"_a, "tensors"_a, "metadata"_a = py::none(), "file_bytes"_a = py::none(), "timeout"_a = py::none(),
+      "direct"_a = false,
       "The same, but waits only until the workers have copied their parts. They write while the session works on.");
   module.def(
       "load",
       [](PySession& session, const py::object& path, const DeviceMesh& mesh, const py::object& placements, bool verify,
-         const std::optional<double>& timeout) {
+         const std::optional<double>& timeout, bool direct) {
         const Where where = here();
         const std::string from = to_path(path);
         const auto choose = to_choice(placements, without_gil([&] { return stored_tensors(from); }));
-        const auto loaded =
-            without_gil([&] { return load(session.session(), from, mesh, choose, verify, to_timeout(timeout), where); });
+        const auto loaded = without_gil([&] {
+          return load(session.session(), from, mesh, choose, {verify, direct}, to_timeout(timeout), where);
+        });
         py::dict result;
         for (const auto& [name, tensor] : loaded) result[py::str(name)] = PyDTensor{tensor, session.ref({}).about};
         return result;
       },
-      "session"_a, "path"_a, "mesh"_a, "placements"_a, "verify"_a = true, "timeout"_a = py::none(),
+      "session"_a, "path"_a, "mesh"_a, "placements"_a, "verify"_a = true, "timeout"_a = py::none(), "direct"_a = false,
       "The DTensors of a file or an index, by name. placements: one for all; a dict, of those that are wanted; or a function of "
       "name and TensorStructInfo, which returns one, or None. Synchronising.");
   def_stored(module, "stored_metadata", &stored_metadata,

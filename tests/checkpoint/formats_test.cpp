@@ -10,6 +10,7 @@
 #include <random>
 
 #include "checkpoint/crc.h"
+#include "checkpoint/file.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/ledger.h"
 #include "checkpoint/runs.h"
@@ -187,6 +188,36 @@ class Remains : public testing::Test {
   bool has(const std::string& name) const { return fs::exists(folder / name); }
   const fs::path folder = fs::path(testing::TempDir()) / ("remains" + std::to_string(getpid()));
 };
+
+/// Two that write, as workers do: each its own bytes, the last blocks shared.
+TEST_F(Remains, of_direct_writes_is_all_that_was_written) {
+  using tutti::detail::File;
+  const std::string path = (folder / "direct").string();
+  std::mt19937 random(3);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<char> expected(random() % (12 << 20) + 1);
+    for (char& byte : expected) byte = static_cast<char>(random());
+    fs::remove(path);
+    File::create(path).resize(std::ssize(expected), false);
+    const File writers[] = {File::open_to_write(path, true), File::open_to_write(path, true)};
+    for (size_t at = 0; at < expected.size();) {
+      const size_t most = random() % 3 == 0 ? 6 << 20 : 5000, bytes = std::min(random() % most + 1, expected.size() - at);
+      writers[random() % 8 == 0].write(expected.data() + at, bytes, static_cast<int64_t>(at));
+      at += bytes;
+    }
+    for (const File& writer : writers) writer.sync();
+    const File files[] = {File::open(path), File::open(path, true)};
+    for (const File& file : files) {
+      std::vector<char> all(expected.size()), some(random() % expected.size());
+      file.read(all.data(), all.size(), 0);
+      EXPECT_TRUE(all == expected);
+      const size_t at = random() % (expected.size() - some.size());
+      file.read(some.data(), some.size(), static_cast<int64_t>(at));
+      EXPECT_EQ(std::memcmp(some.data(), expected.data() + at, some.size()), 0);
+      EXPECT_THROW(file.read(all.data(), all.size(), 1), tutti::SystemError);
+    }
+  }
+}
 
 TEST_F(Remains, only_those_of_saves_that_ended_are_removed) {
   const std::string path = (folder / "m.safetensors").string();

@@ -59,7 +59,7 @@ def test_any_mesh_to_any_other(tmp_path, ending):
                 tensors[f"layer.{i}"] = session.distribute(array, mesh, placement)
             path = tmp_path / f"x{ending}"
             save = session.save if draw.random() < 0.5 else lambda *args, **kwargs: session.save_async(*args, **kwargs).wait()
-            save(path, tensors, file_bytes=draw.choice([None, 1, 1000]))
+            save(path, tensors, file_bytes=draw.choice([None, 1, 1000]), direct=draw.random() < 0.5)
             if ending == ".safetensors":
                 by_hand = elements_of(path)
                 assert by_hand.keys() == arrays.keys() and all(same(by_hand[name], array) for name, array in arrays.items())
@@ -72,7 +72,7 @@ def test_any_mesh_to_any_other(tmp_path, ending):
             assert info == {name: TensorStructInfo(array.shape, str(array.dtype)) for name, array in arrays.items()}
             mesh = some_mesh(draw)
             placements = {name: some_placement(draw, mesh, array.shape, str(array.dtype)) for name, array in arrays.items()}
-            loaded = session.load(path, mesh, placements)
+            loaded = session.load(path, mesh, placements, direct=draw.random() < 0.5)
             assert loaded.keys() == arrays.keys()
             for name, array in arrays.items():
                 assert loaded[name].placement == placements[name] and same(loaded[name].full().numpy(), array), (case, name, placements[name])
@@ -86,9 +86,10 @@ def test_large_tensors_in_small_pieces(tmp_path):
     with make_session() as session:
         everyone = DeviceMesh(WORKERS)
         for placement in ("S[0]", "S[1]", "R"):
-            session.save(tmp_path / "x.safetensors", {"x": session.distribute(array, everyone, placement)})
-            for other in ("S[0]", "S[1]", "R"):
-                assert same(session.load(tmp_path / "x.safetensors", everyone, other)["x"].full().numpy(), array)
+            for direct in (False, True):
+                session.save(tmp_path / "x.safetensors", {"x": session.distribute(array, everyone, placement)}, direct=direct)
+                for other in ("S[0]", "S[1]", "R"):
+                    assert same(session.load(tmp_path / "x.safetensors", everyone, other, direct=direct)["x"].full().numpy(), array)
 
 
 def test_what_can_be_chosen(tmp_path):

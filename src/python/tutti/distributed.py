@@ -62,30 +62,32 @@ def _session_shard_map(self, func, mesh, in_placements, out_placements):
     return ShardMap(self, func, mesh, in_placements, out_placements)
 
 
-def _session_save(self, path, tensors, metadata=None, file_bytes=None, timeout=None, progress=False):
+def _session_save(self, path, tensors, metadata=None, file_bytes=None, timeout=None, progress=False, direct=False):
     """Saves DTensors, {name: DTensor}, in files that huggingface's safetensors and numpy read. The end of the path says the format: .safetensors;
     .safetensors.index.json, with files of at most `file_bytes` (4 GiB) beside it; .npy, of one tensor.
 
     Each worker writes its own bytes; all have to see the same file system. The files appear at once, or not at all: until then, and after a
-    crash, those of an earlier save are as they were. metadata: str by str, kept in the header. progress: a bar of tqdm's. Synchronising.
+    crash, those of an earlier save are as they were. metadata: str by str, kept in the header. progress: a bar of tqdm's. direct: past the
+    page cache (O_DIRECT), where the file system can. Synchronising.
     """
-    _save(self, path, tensors, metadata, file_bytes, timeout, progress)
+    _save(self, path, tensors, metadata, file_bytes, timeout, progress, direct)
 
 
-def _session_save_async(self, path, tensors, metadata=None, file_bytes=None, timeout=None):
+def _session_save_async(self, path, tensors, metadata=None, file_bytes=None, timeout=None, direct=False):
     """The same, but waits only until the workers have copied their parts; they write while the session works on. Returns a Saving, whose
     `wait()` waits for the files and raises what went wrong. Keep it: one that goes is waited for.
     """
-    return _save_async(self, path, tensors, metadata, file_bytes, timeout)
+    return _save_async(self, path, tensors, metadata, file_bytes, timeout, direct)
 
 
-def _session_load(self, path, mesh, placements, verify=True, timeout=None):
+def _session_load(self, path, mesh, placements, verify=True, timeout=None, direct=False):
     """The DTensors of a .safetensors or .npy file or of an index, {name: DTensor}, on any mesh. Each worker reads its own bytes.
 
     placements: one for all tensors; or a dict, {name: placement}, of those that are wanted; or a function of name and TensorStructInfo that
-    returns one, or None. verify: compares checksums, if tutti saved the file; that takes time. Synchronising.
+    returns one, or None. verify: compares checksums, if tutti saved the file; that takes time. direct: past the page
+    cache (O_DIRECT), where the file system can. Synchronising.
     """
-    return _load(self, path, mesh, placements, verify, timeout)
+    return _load(self, path, mesh, placements, verify, timeout, direct)
 
 
 def _show(self):
