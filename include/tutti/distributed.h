@@ -182,10 +182,12 @@ class TUTTI_API DTensor {
   Tensor full(Timeout timeout = {}, Where where = Where::current()) const;
   /// All of it in worker 0's register; None on the others.
   DRef gather_to_worker0(Where where = Where::current()) const;
-  /// Every step-th index from begin to end of an axis that no mesh dimension cuts. Parts are views: what is written to one tensor
-  /// is seen in the other.  @throws UsageError  such an axis is cut; indices that it lacks
+  /// Every step-th index from begin to end of an axis that at most one mesh dimension cuts: nothing moves, and of a cut axis each
+  /// worker keeps what it has (a ragged cut). Parts are views: what is written to one tensor is seen in the other.
+  /// @throws UsageError  several mesh dimensions cut the axis; indices that it lacks
   DTensor slice(int axis, int64_t begin, int64_t end, int64_t step = 1, Where where = Where::current()) const;
-  /// One index of such an axis, which the result lacks.
+  /// One index of such an axis, which the result lacks. Of a cut axis it is a copy: the workers that have it send it to the others
+  /// along that mesh dimension, which replicates the result.
   DTensor select(int axis, int64_t index, Where where = Where::current()) const;
   /// The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves.
   /// @throws UsageError  not each axis from 0 to ndim - 1 once

@@ -56,16 +56,30 @@ Value new_part(const List& values, const Value& what) {
   return on_device;
 }
 
+/// Of the indices begin, begin + step, ... those that lie in [origin, origin + extent), counted from the first.
+struct Indices {
+  int64_t first, count;
+};
+Indices indices_in(int64_t origin, int64_t extent, int64_t begin, int64_t count, int64_t step) {
+  const auto before = [&](int64_t end) { return end <= begin ? 0 : std::min(count, (end - begin - 1) / step + 1); };
+  const int64_t first = before(origin);
+  return {first, before(origin + extent) - first};
+}
+
 /// runtime.disco.part_view: indices begin, begin + step, ... of an axis; a step of 0: one, and the axis goes.
 Value part_view(const Value& value, const List& values, int64_t axis_number, int64_t begin, int64_t count, int64_t step) {
   const DTensorStructInfo info = to_info(values);
   if (!info.device_mesh().coordinate(worker::id())) return {};
   const Tensor part = checked_part(value, info);
   const auto axis = static_cast<size_t>(axis_number);
+  const int64_t origin = info.local(worker::id()).offset[axis], stride = std::max<int64_t>(step, 1);
+  const Indices mine = indices_in(origin, part.shape()[axis], begin, count, stride);
   Shape shape = part.shape(), strides = part.strides();
-  const int64_t offset = part.element_count() == 0 ? 0 : begin * strides[axis] * part.dtype().size_bytes();
-  shape[axis] = count;
-  if (count > 1) strides[axis] *= step;
+  shape[axis] = mine.count;
+  const bool is_empty = tutti::element_count(shape) == 0;  // the step may be any number then
+  const int64_t first = is_empty ? 0 : begin + mine.first * stride - origin;
+  const int64_t offset = first * strides[axis] * part.dtype().size_bytes();
+  if (mine.count > 1) strides[axis] *= stride;
   if (step == 0) {
     shape.erase(shape.begin() + axis_number);
     strides.erase(strides.begin() + axis_number);
@@ -102,17 +116,44 @@ DTensor new_tensor(Session& session, const DTensorStructInfo& info, const Value&
   return made == info ? tensor : tensor.redistribute(info.placement(), {}, where);
 }
 
-/// Every step-th of `count` indices from `begin` on.
+/// What cuts an axis when every step-th of `count` indices from `begin` on are left of it.
+PlacementSpec cut_of(const DTensorStructInfo& info, int dim, int64_t begin, int64_t count, int64_t step) {
+  const PlacementSpec& spec = info.placement().dim_specs()[static_cast<size_t>(dim)];
+  const auto axis = static_cast<size_t>(spec.axis());
+  std::vector<int64_t> sizes;
+  for (const int peer : info.device_mesh().peers(info.device_mesh().device_ids().front(), dim)) {
+    const Block part = info.local(peer);
+    sizes.push_back(indices_in(part.offset[axis], part.shape[axis], begin, count, step).count);
+  }
+  const auto parts = std::ssize(sizes);
+  for (int64_t i = 0; i < parts; ++i)
+    if (sizes[static_cast<size_t>(i)] != count / parts + (i < count % parts ? 1 : 0))
+      return PlacementSpec::ragged(spec.axis(), sizes);
+  return PlacementSpec::sharding(spec.axis());
+}
+
+/// The mesh dimension that cuts the axis; -1: none does.
+int dim_that_cuts(const DTensorStructInfo& info, int axis, const char* what) {
+  const auto& specs = info.placement().dim_specs();
+  int found = -1;
+  for (int dim = 0; dim < static_cast<int>(specs.size()); ++dim) {
+    if (specs[static_cast<size_t>(dim)].axis() != axis) continue;
+    if (found >= 0)
+      throw UsageError(fmt::format("{}: {} and {} both cut axis {}; redistribute first, to a placement where one does", what,
+                                   info.device_mesh().describe_dim(found), info.device_mesh().describe_dim(dim), axis));
+    found = dim;
+  }
+  return found;
+}
+
+/// Every step-th of `count` indices from `begin` on. step 0: one index of an axis that is not cut, which the result lacks.
 DTensor view_of(const DTensor& tensor, int axis, int64_t begin, int64_t count, int64_t step, const char* what, Where where) {
   const DTensorStructInfo& info = tensor.info();
   std::vector<PlacementSpec> specs = info.placement().dim_specs();
-  for (size_t dim = 0; dim < specs.size(); ++dim) {
-    PlacementSpec& spec = specs[dim];
-    if (spec.axis() == axis)
-      throw UsageError(fmt::format("{}: {} cuts axis {}; redistribute first, to a placement that does not", what,
-                                   info.device_mesh().describe_dim(static_cast<int>(dim)), axis));
+  if (const int dim = dim_that_cuts(info, axis, what); dim >= 0)
+    specs[static_cast<size_t>(dim)] = cut_of(info, dim, begin, count, step);
+  for (PlacementSpec& spec : specs)
     if (step == 0 && spec.axis() > axis) spec = with_axis(spec, spec.axis() - 1);
-  }
   TensorStructInfo whole = info.tensor_sinfo();
   whole.shape[static_cast<size_t>(axis)] = count;
   if (step == 0) whole.shape.erase(whole.shape.begin() + axis);
@@ -143,7 +184,11 @@ DTensor DTensor::select(int axis, int64_t index, Where where) const {
   const int64_t extent = extent_of(*this, axis, "select");
   if (index < 0 || index >= extent)
     throw UsageError(fmt::format("select: index {} of axis {}, which has {}", index, axis, extent));
-  return view_of(*this, axis, index, 1, 0, "select", where);
+  const int dim = dim_that_cuts(info_, axis, "select");
+  if (dim < 0) return view_of(*this, axis, index, 1, 0, "select", where);
+  std::vector<PlacementSpec> specs = info_.placement().dim_specs();
+  specs[static_cast<size_t>(dim)] = PlacementSpec::replica();
+  return slice(axis, index, index + 1, 1, where).redistribute(Placement(std::move(specs)), {}, where).select(axis, 0, where);
 }
 
 DTensor DTensor::transpose(std::vector<int> axes, Where where) const {

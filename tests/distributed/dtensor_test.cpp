@@ -248,7 +248,7 @@ TEST(DTensor, parts_that_workers_have) {
   EXPECT_EQ(to_vector(odd.full()), iota(10));
 }
 
-TEST(DTensor, views_of_axes_that_are_not_cut) {
+TEST(DTensor, views_of_axes) {
   Session s = make_session();
   const DTensor rows = distribute(s, floats(iota(30), {5, 6}), all(), Placement::from_text("S[0]"));
   std::vector<float> every_other, column;
@@ -263,7 +263,11 @@ TEST(DTensor, views_of_axes_that_are_not_cut) {
   const DTensor row = columns.select(0, 2);
   EXPECT_EQ(to_string(row.info().placement()), "S[0]");
   EXPECT_EQ(to_vector(row.full()), iota(6, 12));
-  EXPECT_THROW(rows.slice(0, 0, 1), UsageError);
+  EXPECT_EQ(to_vector(rows.slice(0, 1, 5, 3).full()), to_vector(columns.slice(0, 1, 5, 3).full()));
+  EXPECT_EQ(to_vector(rows.slice(0, 1, 5, std::numeric_limits<int64_t>::max()).full()), iota(6, 6));
+  EXPECT_EQ(to_string(rows.select(0, 2).info().placement()), "R");
+  EXPECT_EQ(to_vector(rows.select(0, 2).full()), iota(6, 12));
+  EXPECT_THROW(rows.slice(0, 0, 6), UsageError);
   EXPECT_THROW(rows.select(1, 6), UsageError);
   EXPECT_THROW(rows.slice(2, 0, 1), UsageError);
   EXPECT_THROW(rows.slice(1, 0, 1, 0), UsageError);

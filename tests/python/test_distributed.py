@@ -190,8 +190,9 @@ def test_an_array_may_change_at_once(session):
 
 
 def some_slices(draw, tensor):
-    """Of axes that no mesh dimension cuts; all of the others."""
-    cut = {spec.axis for spec in tensor.placement.dim_specs}
+    """Of axes that at most one mesh dimension cuts; all of the others."""
+    axes = [spec.axis for spec in tensor.placement.dim_specs]
+    cut = {axis for axis in axes if axes.count(axis) > 1}
     key = []
     for axis, extent in enumerate(tensor.shape):
         if axis in cut or draw.random() < 0.3:
@@ -214,9 +215,28 @@ def test_slices(session):
         check(tensor[key], array[key], f"seed {seed}: {tensor!r}[{key}]")
 
 
+def test_slices_of_a_cut_axis_stay_where_they_are(session):
+    array = np.arange(48).reshape(12, 4)
+    tensor = session.distribute(array, DeviceMesh(WORKERS), "S[0]")
+    part = tensor[2:9:3]
+    assert part.placement.dim_specs[0].axis == 0 and bytes_moved(part.info, part.redistribute(part.placement).info) == 0
+    sizes = [len([row for row in (2, 5, 8) if begin <= row < begin + rows]) for (rows, _), (begin, _) in (tensor.local(w) for w in range(WORKERS))]
+    assert [part.local(w)[0][0] for w in range(WORKERS)] == sizes
+    assert tensor[:].placement == tensor.placement and tensor[3].placement == Placement.from_text("R")
+    tensor[5:] = -1
+    array[5:] = -1
+    same(tensor.full().numpy(), array, "written through a view")
+    same(part.full().numpy(), array[2:9:3], "seen by it")
+    with pytest.raises(tutti.UsageError, match=r"mesh dimension 0 cuts axis 0, so x\[3\] is a copy; write to x\[3:4\]"):
+        tensor[3] = 0
+    tensor[3:4] = 7
+    array[3] = 7
+    same(tensor.full().numpy(), array, "one row")
+
+
 def test_what_can_t_be_sliced(session):
     tensor = session.distribute(np.arange(12).reshape(3, 4), DeviceMesh((WORKERS,)), "S[0]")
-    for key, error, why in [(0, tutti.UsageError, "mesh dimension 0 cuts axis 0"), ((..., 4), IndexError, "index 4 of axis 1"), ((..., "x"), tutti.UsageError, "got str"),
+    for key, error, why in [((..., 4), IndexError, "index 4 of axis 1"), ((..., "x"), tutti.UsageError, "got str"),
                             ((..., True), tutti.UsageError, "got bool"), ((..., np.True_), tutti.UsageError, "got numpy.bool"),
                             ((..., np.array([2, 0])), tutti.UsageError, "got numpy.ndarray"), ((..., np.array([], int)), tutti.UsageError, "got numpy.ndarray"),
                             ((..., slice(None, None, -1)), tutti.UsageError, "backwards"), ((0, 0, 0), tutti.UsageError, "2 axes"),
@@ -225,6 +245,10 @@ def test_what_can_t_be_sliced(session):
             tensor[key]
     same(tensor[..., 1:3].full().numpy(), np.arange(12).reshape(3, 4)[:, 1:3], "after errors")
     same(tensor[..., np.int64(-1)].full().numpy(), np.arange(12).reshape(3, 4)[:, -1], "numpy's integer")
+    twice = session.distribute(np.arange(12).reshape(3, 4), DeviceMesh((1, WORKERS)), "S[0], S[0]")
+    for key in [0, slice(1, 2)]:
+        with pytest.raises(tutti.UsageError, match="mesh dimension 0 and mesh dimension 1 both cut axis 0"):
+            twice[key]
     for wrong in [np.asarray, bool, lambda x: session.distribute(x, x.mesh, "R")]:
         with pytest.raises(TypeError):
             wrong(tensor)

@@ -40,6 +40,20 @@ def _assign(target, value):
     return map_parts(_FUNCTION, ["assign", name, [], str(info.tensor_sinfo.dtype), True, number.value(), target], info)
 
 
+def _check_view(tensor, key):
+    """x[3] of a cut axis is a copy: what is written to it would be lost."""
+    items = key if isinstance(key, tuple) else (key,)
+    axis, named = 0, sum(item is not Ellipsis for item in items)
+    for item in items:
+        if item is Ellipsis:
+            axis += len(tensor.shape) - named
+            continue
+        for dim, spec in enumerate(tensor.placement.dim_specs):
+            if spec.axis == axis and isinstance(item, (int, _np().integer)):
+                raise UsageError(f"[]=: mesh dimension {dim} cuts axis {axis}, so x[{item}] is a copy; write to x[{item}:{item + 1}]")
+        axis += 1
+
+
 def _array_function(self, func, types, args, kwargs):
     """numpy's functions that are methods here; the others are refused by name."""
     told, name = f"{func.__module__}.{func.__name__}", {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
@@ -161,6 +175,7 @@ class _Arithmetic:
         return math.prod(self.shape)
 
     def __setitem__(self, key, value):
+        _check_view(self, key)
         _assign(self[key], value)
 
 
