@@ -24,7 +24,7 @@ struct SaveOptions {
   /// than a copy is used as it is.
   bool direct = false;
   /// Called once, on the thread that saves, before the workers write: so that another one, or a hook that runs while this one
-  /// waits, may show the bytes that are written.
+  /// waits, may show the bytes that are written. What it throws ends the save. It can't wait for the save.
   std::function<void(const Saving&)> begun = {};
 };
 
@@ -46,6 +46,7 @@ class TUTTI_API Saving {
   friend TUTTI_API Saving save_async(Session& session, const std::string& path, const std::map<std::string, DTensor>& tensors,
                                      const SaveOptions& options, Timeout timeout, Where where);
   struct State;
+  static void announce(const std::shared_ptr<State>& state, const SaveOptions& options);
   static std::shared_ptr<State> begin(Session& session, const std::string& path, const std::map<std::string, DTensor>& tensors,
                                       const SaveOptions& options, bool is_async, Timeout timeout, Where where);
   explicit Saving(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -142,8 +142,8 @@ TUTTI_API std::string explain(const DTensorStructInfo& from, const DTensorStruct
 TUTTI_API int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
 /// The bytes that this takes at most on one worker, besides its part, with the result in them: host memory, of which the result
-/// stays. Parts on GPUs are copied there, and take as much again; so do parts in foreign memory, which a function has returned,
-/// where workers are processes.  @throws UsageError  two tensors
+/// stays. Parts on GPUs are copied there, and take as much again; so do views that are not row-major, and where workers are
+/// processes parts in foreign memory, which a function has returned.  @throws UsageError  two tensors
 TUTTI_API int64_t peak_bytes(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
 /// The mesh of `to` with its workers in another order, so that redistribute moves the fewest bytes: as each worker holds the most
@@ -186,8 +186,8 @@ class TUTTI_API DTensor {
   /// worker keeps what it has (a ragged cut). Parts are views: what is written to one tensor is seen in the other.
   /// @throws UsageError  several mesh dimensions cut the axis; indices that it lacks
   DTensor slice(int axis, int64_t begin, int64_t end, int64_t step = 1, Where where = Where::current()) const;
-  /// One index of such an axis, which the result lacks. Of a cut axis it is a copy: the workers that have it send it to the others
-  /// along that mesh dimension, which replicates the result.
+  /// One index of such an axis, which the result lacks. Of a cut axis it is a copy: the workers that have it send it to the
+  /// others along that mesh dimension, which replicates the result.
   DTensor select(int axis, int64_t index, Where where = Where::current()) const;
   /// The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves.
   /// @throws UsageError  not each axis from 0 to ndim - 1 once

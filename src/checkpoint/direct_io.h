@@ -6,19 +6,19 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <string>
 
 #include "core/handle.h"
 
 namespace tutti::detail {
 
 /// A file that is read and written past the page cache (O_DIRECT), in whole blocks of the disk, by way of an aligned buffer. What
-/// is less than a block at the ends goes through the cache: other processes may write the rest of that block. Where the file
-/// system refuses a block, it goes through the cache, too. Calls return what read(2) and write(2) do, with errno.
+/// is less than a block at the ends goes through the cache: other processes may write the rest of that block. So do pieces that
+/// are too short to be worth a disk's time, and what the file system refuses. Calls return what read(2) and write(2) do, with
+/// errno.
 class DirectIo {
  public:
-  /// Null: the file system can't.  @param cached  the same file, open as usual; it stays its owner's
-  static std::unique_ptr<DirectIo> open(const std::string& path, int flags, int cached);
+  /// Null: the file system can't.  @param cached  the file, open as usual with these flags; it stays its owner's
+  static std::unique_ptr<DirectIo> open(int cached, int flags);
   ssize_t read(void* to, size_t bytes, int64_t at);        ///< some of them
   bool write(const void* from, size_t bytes, int64_t at);  ///< some when the buffer is full, or on flush()
   bool flush();
@@ -31,7 +31,7 @@ class DirectIo {
   const Fd direct_;
   const int cached_;
   const std::unique_ptr<std::byte, Free> buffer_;
-  int64_t begin_ = 0, end_ = 0;  // of what is to be written; it lies in the buffer as in its blocks
+  int64_t begin_ = 0, end_ = 0;  // what has been read, or is to be written; it lies in the buffer as in its blocks
 };
 
 /// All of it.

@@ -25,7 +25,7 @@ File::File(const std::string& path, int flags, const char* what, bool direct) : 
   do fd_.reset(::open(path.c_str(), flags | O_CLOEXEC, 0666));
   while (!fd_ && errno == EINTR);
   if (!fd_) fail(what);
-  if (direct) direct_ = DirectIo::open(path, flags, fd_.get());
+  if (direct) direct_ = DirectIo::open(fd_.get(), flags);
 }
 
 File File::open(const std::string& path, bool direct) { return {path, O_RDONLY, "open", direct}; }

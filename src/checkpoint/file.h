@@ -23,6 +23,7 @@ class File {
 
   explicit operator bool() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
+  bool is_direct() const { return direct_ != nullptr; }
   const std::string& path() const { return path_; }
   int64_t size() const;
   int64_t time() const;                      ///< of the last change, in nanoseconds

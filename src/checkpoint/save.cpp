@@ -64,6 +64,18 @@ void write_parts(Session& session, const std::map<std::string, DTensor>& tensors
 
 }  // namespace
 
+void Saving::announce(const std::shared_ptr<State>& state, const SaveOptions& options) try {
+  if (!options.begun) return;
+  state->is_announced = true;
+  options.begun(Saving(state));
+  state->is_announced = false;
+} catch (...) {
+  state->is_announced = false;
+  state->is_told = true;
+  state->end(std::current_exception());
+  throw;
+}
+
 std::shared_ptr<Saving::State> Saving::begin(Session& session, const std::string& path,
                                              const std::map<std::string, DTensor>& tensors, const SaveOptions& options,
                                              bool is_async, Timeout timeout, Where where) {
@@ -75,15 +87,18 @@ std::shared_ptr<Saving::State> Saving::begin(Session& session, const std::string
     check_workers(tensor.info().device_mesh(), controller);
     sinfos.emplace(name, tensor.info().tensor_sinfo());
   }
-  auto state = std::make_shared<State>(path, sinfos, options, controller.layout().num_workers);
+  SaveOptions kept = options;
+  kept.begun = {};  // it may own what has this save
+  auto state = std::make_shared<State>(path, sinfos, std::move(kept), controller.layout().num_workers);
   state->controller = controller.shared_from_this();
-  if (options.begun) options.begun(Saving(state));
+  announce(state, options);
   try {
     write_parts(session, tensors, *state, is_async, timeout, where);
     State::put_in_order(state);  // not before: a hook of on_preemption runs inside of that call, and may save, too
     state->start();
   } catch (const RemoteError&) {  // the workers are through
-    state->end({});
+    state->is_told = true;
+    state->end(std::current_exception());
     throw;
   } catch (...) {
     State::give_up(state);

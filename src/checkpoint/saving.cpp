@@ -44,7 +44,7 @@ Saving::State::State(const std::string& path, const std::map<std::string, Tensor
   }
   const std::string ledger_path = fmt::format("{}.{}.saving", whole, layout.id);
   try {
-    ledger.emplace(ledger_path, workers, names.size());
+    ledger = std::make_shared<const Ledger>(ledger_path, workers, names.size());
     made.push_back(ledger_path);
     for (NewFile& file : layout.files) {
       File part = File::create(file.part);
@@ -108,10 +108,15 @@ void Saving::State::give_up(const std::shared_ptr<State>& state) {
 }
 
 int64_t Saving::State::bytes_written() const {
-  const std::lock_guard lock(mutex);
-  if (!ledger) return written;
+  const auto open = [this] {
+    const std::lock_guard lock(mutex);
+    return ledger;
+  }();
   int64_t bytes = 0;
-  for (const Ledger::Record& record : ledger->records()) bytes += record.bytes_written;
+  if (open) try {
+      for (const Ledger::Record& record : open->records()) bytes += record.bytes_written;
+    } catch (const SystemError&) {  // it goes at the end
+    }
   return std::max<int64_t>(bytes, written);
 }
 
@@ -206,6 +211,8 @@ int64_t Saving::total_bytes() const { return state_->total; }
 int64_t Saving::bytes_written() const { return state_->bytes_written(); }
 
 void Saving::wait(Timeout timeout, Where where) {
+  if (state_->is_announced)
+    throw UsageError("Saving::wait inside of SaveOptions::begun: the workers begin when that returns; wait afterwards");
   constexpr auto kLongest = std::chrono::hours(24 * 365);
   const auto end = Clock::now() + std::min<std::chrono::milliseconds>(timeout.value_or(kLongest), kLongest);
   const auto is_over = [this] { return state_->is_done; };

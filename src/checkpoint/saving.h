@@ -52,12 +52,12 @@ struct [[gnu::visibility("hidden")]] Saving::State {
   std::vector<std::string> names;  ///< of the tensors, as the workers number them
   int64_t total = 0;
   std::vector<std::string> made;  ///< files, the ledger first
-  std::optional<detail::Ledger> ledger;
+  std::shared_ptr<const detail::Ledger> ledger;
   DRef writers;
   std::shared_ptr<detail::Controller> controller;
-  std::vector<std::shared_ptr<State>> earlier;  ///< saves to the path that go on
-  std::atomic<bool> is_given_up{false};
-  bool is_told = false;  ///< the failure
+  std::vector<std::shared_ptr<State>> earlier;                ///< saves to the path that go on
+  std::atomic<bool> is_given_up{false}, is_announced{false};  ///< the latter: SaveOptions::begun runs
+  bool is_told = false;                                       ///< the failure
   std::thread thread;
   mutable std::mutex mutex;  // of what follows
   std::condition_variable changed;

@@ -47,9 +47,9 @@ std::map<int64_t, int64_t> copied_bytes(const Transition& step) {
 
 Peak peak(const std::vector<Transition>& steps) {
   Peak peak{0, 0};
-  std::map<int64_t, int64_t> packed;  // what one step has freed may be of no use for the next
+  std::map<int64_t, int64_t> packed;  // of all steps: what one has freed may be of no use for the next
   for (const Transition& step : steps) {
-    for (const auto& [worker, bytes] : packed_bytes(step)) packed[worker] = std::max(packed[worker], bytes);
+    for (const auto& [worker, bytes] : packed_bytes(step)) packed[worker] = saturated_sum(packed[worker], bytes);
     auto copied = copied_bytes(step);
     for (const DTensorStructInfo* info : {&step.from, &step.to})
       for (const int64_t worker : info->device_mesh().device_ids()) {

@@ -76,13 +76,22 @@ int64_t rounds_of(const Transition& step) { return std::max<int64_t>(1, (step.tr
 
 std::optional<Block> slice_of(const Block& block, int64_t round, int64_t rounds) {
   if (rounds == 1) return block;
+  const auto longest = std::ranges::max_element(block.shape);
+  if (longest == block.shape.end() || *longest <= 1) return round == 0 ? std::optional(block) : std::nullopt;
+  const auto axis = static_cast<size_t>(longest - block.shape.begin());
+  const int64_t extent = *longest;
   Block slice = block;
-  const auto longest = std::ranges::max_element(slice.shape);
-  if (longest == slice.shape.end() || *longest == 0) return round == 0 ? std::optional(slice) : std::nullopt;
-  const int64_t least = *longest / rounds, more = *longest % rounds;  // the first slices have one more
-  slice.offset[static_cast<size_t>(longest - slice.shape.begin())] += least * round + std::min(more, round);
-  *longest = least + (round < more ? 1 : 0);
-  return *longest == 0 ? std::nullopt : std::optional(slice);
+  if (extent < rounds) {  // some rounds for each index
+    const int64_t each = rounds / extent;
+    if (round >= each * extent) return std::nullopt;
+    slice.offset[axis] += round / each;
+    slice.shape[axis] = 1;
+    return slice_of(slice, round % each, each);
+  }
+  const int64_t least = extent / rounds, more = extent % rounds;  // the first slices have one more
+  slice.offset[axis] += least * round + std::min(more, round);
+  slice.shape[axis] = least + (round < more ? 1 : 0);
+  return slice;
 }
 
 }  // namespace tutti::distributed

@@ -22,12 +22,12 @@ struct Party {
 };
 std::vector<Party> parties(const Transition& step);
 
-/// Blocks that are packed go in as many rounds that no worker packs or receives more than this at a time, or little more. Tests
-/// make it smaller.
+/// Blocks that are packed go in as many rounds that no worker packs or receives more than this at a time, or little more (up to
+/// four times as much, where axes are short). Tests make it smaller.
 extern int64_t round_bytes;
 int64_t rounds_of(const Transition& step);
 
-/// What goes of a block in one of these rounds: a piece of its longest axis. Nothing: the block has gone before.
+/// What goes of a block in one of these rounds: a piece of its longest axis, or of several. Nothing: the block has gone before.
 std::optional<Block> slice_of(const Block& block, int64_t round, int64_t rounds);
 
 }  // namespace tutti::distributed

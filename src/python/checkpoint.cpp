@@ -144,7 +144,8 @@ void bind_checkpoint(py::module_& module) {
   py::class_<PySaving>(module, "Saving", "A save that is under way. Without a reference to it, it is waited for.")
       .def_property_readonly("is_done", [](const PySaving& self) { return self.saving->is_done(); })
       .def_property_readonly("total_bytes", [](const PySaving& self) { return self.saving->total_bytes(); })
-      .def_property_readonly("bytes_written", [](const PySaving& self) { return self.saving->bytes_written(); })
+      .def_property_readonly("bytes_written",
+                             [](const PySaving& self) { return without_gil([&] { return self.saving->bytes_written(); }); })
       .def(
           "wait",
           [](PySaving& self, const std::optional<double>& timeout, bool progress) {

@@ -245,7 +245,10 @@ void bind_dtensor(py::module_& module) {
           [](const PyDTensor& self, const py::object& text, std::optional<DeviceMesh> mesh, bool relabel) {
             const DTensorStructInfo& info = self.tensor.info();
             const Placement placement = to_placement(text);
-            if (relabel) mesh = relabelled(info, {info.tensor_sinfo(), mesh.value_or(info.device_mesh()), placement});
+            if (relabel)
+              mesh = without_gil([&] {
+                return relabelled(info, {info.tensor_sinfo(), mesh.value_or(info.device_mesh()), placement});
+              });
             return PyDTensor{self.tensor.redistribute(placement, mesh, here()), self.about};
           },
           "placement"_a, "mesh"_a = py::none(), "relabel"_a = false,
@@ -326,7 +329,7 @@ void bind_dtensor(py::module_& module) {
              "takes.");
   module.def("bytes_moved", &bytes_moved, "from_info"_a, "to_info"_a,
              "The bytes that change workers when redistribute does that.");
-  module.def("relabelled", &relabelled, "from_info"_a, "to_info"_a,
+  module.def("relabelled", &relabelled, "from_info"_a, "to_info"_a, py::call_guard<py::gil_scoped_release>(),
              "The mesh of to_info with its workers in the order in which redistribute moves the fewest bytes.");
   module.def("peak_bytes", &peak_bytes, "from_info"_a, "to_info"_a,
              "The bytes of host memory that this takes at most on one worker, besides its part, with the result in them.");

@@ -135,6 +135,31 @@ TEST_F(Checkpoint, a_worker_that_fails_leaves_the_earlier_files) {
 }
 
 /// The workers come to it later, find that it has been given up, and go on.
+TEST_F(Checkpoint, who_is_told_of_a_save_sees_its_end) {
+  Session s = make_session();
+  const DTensor x = tensor(s, "S[0]");
+  std::optional<Saving> told;
+  std::string refused;
+  const auto keep = [&](const Saving& saving) {
+    told = saving;
+    refused = message_of<UsageError>([&] { told->wait(); });
+  };
+  save(s, path("x.safetensors"), {{"x", x}}, {.begun = keep});
+  EXPECT_NE(refused.find("the workers begin when that returns"), std::string::npos) << refused;
+  ASSERT_TRUE(told);
+  EXPECT_TRUE(told->is_done());
+  EXPECT_EQ(told->bytes_written(), 35 * 4);
+  EXPECT_NO_THROW(told->wait());
+  const auto refuse = [&](const Saving& saving) {
+    told = saving;
+    throw std::runtime_error("not now");
+  };
+  EXPECT_EQ(message_of<std::runtime_error>([&] { save(s, path("y.safetensors"), {{"x", x}}, {.begun = refuse}); }), "not now");
+  EXPECT_TRUE(told->is_done());
+  EXPECT_EQ(message_of<std::runtime_error>([&] { told->wait(); }), "not now");
+  EXPECT_EQ(files(), std::vector<std::string>{"x.safetensors"});
+}
+
 TEST_F(Checkpoint, a_save_that_was_not_waited_for_makes_nothing) {
   Session s = make_session();
   const DTensor x = tensor(s, "S[0]");

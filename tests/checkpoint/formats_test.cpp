@@ -1,4 +1,5 @@
 // Headers of safetensors and .npy files and indexes: what is written is read again, what is damaged is refused by name.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "checkpoint/crc.h"
 #include "checkpoint/file.h"
@@ -200,13 +202,26 @@ TEST_F(Remains, of_direct_writes_is_all_that_was_written) {
     fs::remove(path);
     File::create(path).resize(std::ssize(expected), false);
     const File writers[] = {File::open_to_write(path, true), File::open_to_write(path, true)};
+    struct Piece {
+      size_t at, bytes;
+    };
+    std::vector<Piece> pieces[2];
     for (size_t at = 0; at < expected.size();) {
       const size_t most = random() % 3 == 0 ? 6 << 20 : 5000, bytes = std::min(random() % most + 1, expected.size() - at);
-      writers[random() % 8 == 0].write(expected.data() + at, bytes, static_cast<int64_t>(at));
+      pieces[random() % 4 == 0].push_back({at, bytes});
       at += bytes;
     }
-    for (const File& writer : writers) writer.sync();
+    std::thread workers[2];
+    for (size_t i = 0; i < 2; ++i)
+      workers[i] = std::thread([&, i] {
+        for (const auto [at, bytes] : pieces[i]) writers[i].write(expected.data() + at, bytes, static_cast<int64_t>(at));
+        writers[i].sync();
+      });
+    for (std::thread& worker : workers) worker.join();
+    const int can = ::open(path.c_str(), O_RDONLY | O_DIRECT);
     const File files[] = {File::open(path), File::open(path, true)};
+    EXPECT_EQ(writers[0].is_direct() && files[1].is_direct(), can >= 0);
+    ::close(can);
     for (const File& file : files) {
       std::vector<char> all(expected.size()), some(random() % expected.size());
       file.read(all.data(), all.size(), 0);

@@ -118,6 +118,18 @@ def test_what_can_be_chosen(tmp_path):
         assert session.load(tmp_path / "none.safetensors", everyone, "R") == {}
 
 
+def test_bytes_written_grow_to_the_end(tmp_path):
+    with make_session() as session:
+        x = session.distribute(np.zeros((300, 1024), np.float32), DeviceMesh(WORKERS), "S[0]")
+        for _ in range(CASES):  # at the end what the workers say goes
+            saving, seen = session.save_async(tmp_path / "x.safetensors", {"x": x}), [0]
+            while not saving.is_done:
+                seen.append(saving.bytes_written)
+            saving.wait()
+            seen.append(saving.bytes_written)
+            assert seen == sorted(seen) and seen[-1] == x.info.tensor_sinfo.shape[0] * 4096, seen
+
+
 def test_a_bar_shows_the_bytes(tmp_path, capsys):
     with make_session() as session:
         x = session.distribute(np.zeros((300, 1024), np.float32), DeviceMesh(WORKERS), "S[0]")
