@@ -202,7 +202,7 @@ def test_an_mpirun_that_crashes_after_an_abort(program, tmp_path, monkeypatch):
     mpirun.write_text(f'#!/bin/bash\n{shutil.which("mpirun")} "$@"; code=$?; [[ "$*" = *abort ]] || exit $code; kill -SEGV $$\n')
     mpirun.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    for _ in range(5):
+    for _ in range(30):
         done = subprocess.run([TUTTI, "run", "-n", "2", "--", program, "abort"], capture_output=True, text=True, timeout=60)
         if "ORTE_ERROR_LOG" not in done.stderr:  # mpirun 4.1 now and then loses MPI_Abort's words itself
             break
