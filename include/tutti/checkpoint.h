@@ -20,11 +20,10 @@ class Saving;
 struct SaveOptions {
   std::map<std::string, std::string> metadata = {};  ///< kept in the file's header; not in .npy
   int64_t file_bytes = int64_t{4} << 30;             ///< of an index: no file with more than one tensor is larger
-  /// Past the page cache (O_DIRECT), where the file system can: what other programs keep there stays, and a disk that is faster
-  /// than a copy is used as it is.
+  /// Past the page cache (O_DIRECT), where the file system can: for large files that are not read again soon.
   bool direct = false;
-  /// Called once, on the thread that saves, before the workers write: so that another one, or a hook that runs while this one
-  /// waits, may show the bytes that are written. What it throws ends the save. It can't wait for the save.
+  /// Called once, on the calling thread, before the workers write. Who keeps the Saving may ask for bytes_written() from another
+  /// thread. What it throws ends the save; wait() inside of it is a UsageError.
   std::function<void(const Saving&)> begun = {};
 };
 

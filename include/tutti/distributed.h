@@ -141,13 +141,13 @@ TUTTI_API std::string explain(const DTensorStructInfo& from, const DTensorStruct
 /// The bytes that change workers when redistribute does that.  @throws UsageError  two tensors
 TUTTI_API int64_t bytes_moved(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
-/// The bytes that this takes at most on one worker, besides its part, with the result in them: host memory, of which the result
-/// stays. Parts on GPUs are copied there, and take as much again; so do views that are not row-major, and where workers are
-/// processes parts in foreign memory, which a function has returned.  @throws UsageError  two tensors
+/// The most host memory that one worker needs for it, in bytes, where blocks are packed: the result, but not the worker's own
+/// part. Not counted are copies as large as the part: of parts on a GPU, of views that are not row-major, and where workers are
+/// processes of foreign memory, which a function has returned.  @throws UsageError  two tensors
 TUTTI_API int64_t peak_bytes(const DTensorStructInfo& from, const DTensorStructInfo& to);
 
-/// The mesh of `to` with its workers in another order, so that redistribute moves the fewest bytes: as each worker holds the most
-/// of what it gets there. The same mesh: no order is better, or values are partial. Takes n^3 steps for n workers.
+/// The mesh of `to` with its workers in the order in which they hold most of what they are to have: redistribute moves the fewest
+/// bytes then. Without change, if no order is better or values are partial. Takes n^3 steps for n workers.
 /// @throws UsageError  two tensors
 TUTTI_API DeviceMesh relabelled(const DTensorStructInfo& from, const DTensorStructInfo& to);
 

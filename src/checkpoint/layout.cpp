@@ -97,9 +97,10 @@ std::set<std::string> named_in(const fs::path& folder) {
   return named;
 }
 
-void check_names(const Catalogue& tensors, const SaveOptions& options) {
+void check_names(const Catalogue& tensors, FileKind kind, const SaveOptions& options) {
   for (const auto& [name, stored] : tensors)
-    if (name.empty() || name == "__metadata__") throw UsageError(fmt::format("save: '{}' can't be the name of a tensor", name));
+    if ((name.empty() && kind != FileKind::kNpy) || name == "__metadata__")
+      throw UsageError(fmt::format("save: '{}' can't be the name of a tensor", name));
   for (const auto& [name, value] : options.metadata)
     if (name.starts_with("tutti.") || name == "total_size")
       throw UsageError(fmt::format("save: metadata named '{}' would be taken for tutti's", name));
@@ -113,7 +114,7 @@ Layout lay_out(const std::string& path, const std::map<std::string, TensorStruct
   Catalogue all;
   for (const auto& [name, sinfo] : tensors) all[name].sinfo = sinfo;
   total_bytes(all);
-  check_names(all, options);
+  check_names(all, layout.kind, options);
   if (layout.kind == FileKind::kIndex) {
     auto files = split(all, options.file_bytes);
     if (constexpr size_t kMost = 99999; files.size() > kMost)  // the digits of a name

@@ -23,8 +23,10 @@ std::string explain(const DTensorStructInfo& from, const DTensorStructInfo& to) 
                         traffic.most, step.addends > 1 ? fmt::format("; each element is reduced from {}", step.addends) : "");
   }
   const Peak memory = peak(steps);
-  text +=
-      fmt::format("memory besides a worker's part: at most {} bytes; {} where blocks are packed\n", memory.mapped, memory.packed);
+  text += fmt::format(
+      "memory besides a worker's part, with the result: {} bytes where workers read each other's parts, {} where blocks are "
+      "packed\n",
+      memory.mapped, memory.packed);
   return text;
 }
 

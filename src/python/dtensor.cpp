@@ -270,7 +270,8 @@ void bind_dtensor(py::module_& module) {
           },
           "A DRef: all of it on worker 0; None on the others.")
       .def("__getitem__", &get_item, "key"_a,
-           "A part of it: ints and slices of axes that no mesh dimension cuts. Parts are views of the same memory.")
+           "A part of it, by ints, slices and ... . Slices are views of the same memory, of a cut axis with uneven parts; so are "
+           "ints, but of a cut axis they are copies.")
       .def("transpose", &transposed,
            "The same elements with the axes in this order; none are given: in reverse order. Parts are views; nothing moves.")
       .def_property_readonly(

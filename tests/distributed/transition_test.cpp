@@ -206,13 +206,15 @@ TEST(Plan, refuses_what_rounds_again) {
 
 TEST(Plan, is_explained) {
   const TensorStructInfo tensor{{1024, 1024}, kFloat32};
-  EXPECT_EQ(explain({tensor, DeviceMesh({4}), Placement::from_text("P")}, {tensor, DeviceMesh({4}), Placement::from_text("R")}),
-            "float32 (1024, 1024) by 'P' on DeviceMesh((4,), range(0, 4))\n"
-            "-> 'S[0]' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker; "
-            "each element is "
-            "reduced from 4\n"
-            "-> 'R' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker\n"
-            "memory besides a worker's part: at most 5242880 bytes; 11534336 where blocks are packed\n");
+  EXPECT_EQ(
+      explain({tensor, DeviceMesh({4}), Placement::from_text("P")}, {tensor, DeviceMesh({4}), Placement::from_text("R")}),
+      "float32 (1024, 1024) by 'P' on DeviceMesh((4,), range(0, 4))\n"
+      "-> 'S[0]' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker; "
+      "each element is "
+      "reduced from 4\n"
+      "-> 'R' on DeviceMesh((4,), range(0, 4)): 12582912 bytes in 12 messages, at most 3145728 to or from a worker\n"
+      "memory besides a worker's part, with the result: 5242880 bytes where workers read each other's parts, 11534336 where "
+      "blocks are packed\n");
 }
 
 TEST(Relabelled, moves_the_fewest_bytes_of_all_orders) {

@@ -103,6 +103,8 @@ def test_what_can_be_chosen(tmp_path):
         assert stored_metadata(tmp_path / "y.safetensors.index.json") == {"step": "8", "": "\u00e4"}
         session.save(tmp_path / "z.npy", {"x": x})
         assert stored_metadata(tmp_path / "z.npy") == {}
+        session.save(tmp_path / "again.npy", session.load(tmp_path / "z.npy", everyone, "S[0]"))  # as it was loaded, without a name
+        assert same(np.load(tmp_path / "again.npy"), np.load(tmp_path / "z.npy"))
         with pytest.raises(tutti.SystemError):
             stored_metadata(tmp_path / "none.npy")
         assert session.load(tmp_path / "x.safetensors", everyone, {"b": "S[1]"}).keys() == {"b"}

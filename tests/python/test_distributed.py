@@ -227,8 +227,20 @@ def test_slices_of_a_cut_axis_stay_where_they_are(session):
     array[5:] = -1
     same(tensor.full().numpy(), array, "written through a view")
     same(part.full().numpy(), array[2:9:3], "seen by it")
-    with pytest.raises(tutti.UsageError, match=r"mesh dimension 0 cuts axis 0, so x\[3\] is a copy; write to x\[3:4\]"):
-        tensor[3] = 0
+    tensor[3] = 0
+    array[3] = 0
+    tensor[-1] += 5
+    array[-1] += 5
+    tensor[2, 1:3] = 9
+    array[2, 1:3] = 9
+    turned = tensor.redistribute("S[1]")
+    turned[:, -1] = 4
+    array[:, -1] = 4
+    same(turned.full().numpy(), array, "a column")
+    tensor = turned.redistribute("S[0]")
+    for wrong in [12, -13]:
+        with pytest.raises(IndexError):
+            tensor[wrong] = 1
     tensor[3:4] = 7
     array[3] = 7
     same(tensor.full().numpy(), array, "one row")

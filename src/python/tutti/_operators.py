@@ -40,18 +40,20 @@ def _assign(target, value):
     return map_parts(_FUNCTION, ["assign", name, [], str(info.tensor_sinfo.dtype), True, number.value(), target], info)
 
 
-def _check_view(tensor, key):
-    """x[3] of a cut axis is a copy: what is written to it would be lost."""
-    items = key if isinstance(key, tuple) else (key,)
+def _as_views(tensor, key):
+    """The key with x[3] of a cut axis as x[3:4]: the former is a copy, and what is written to it would be lost."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    cut = {spec.axis for spec in tensor.placement.dim_specs}
     axis, named = 0, sum(item is not Ellipsis for item in items)
-    for item in items:
+    for i, item in enumerate(items):
         if item is Ellipsis:
             axis += len(tensor.shape) - named
             continue
-        for dim, spec in enumerate(tensor.placement.dim_specs):
-            if spec.axis == axis and isinstance(item, (int, _np().integer)):
-                raise UsageError(f"[]=: mesh dimension {dim} cuts axis {axis}, so x[{item}] is a copy; write to x[{item}:{item + 1}]")
+        if axis in cut and isinstance(item, (int, _np().integer)) and not isinstance(item, bool) and -tensor.shape[axis] <= item < tensor.shape[axis]:
+            index = int(item) % tensor.shape[axis]
+            items[i] = slice(index, index + 1)
         axis += 1
+    return tuple(items)
 
 
 def _array_function(self, func, types, args, kwargs):
@@ -175,8 +177,7 @@ class _Arithmetic:
         return math.prod(self.shape)
 
     def __setitem__(self, key, value):
-        _check_view(self, key)
-        _assign(self[key], value)
+        _assign(self[_as_views(self, key)], value)
 
 
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder", "pow": "power",
