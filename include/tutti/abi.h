@@ -66,7 +66,8 @@ enum {
   kTVMFFIArray = 71,    /* TVMFFISeqCell of TVMFFIAny */
   kTVMFFIMap = 72,
   kTVMFFIModule = 73,
-  kTVMFFIOpaquePyObject = 74 /* void*: see TVMFFIObjectCreateOpaque */
+  kTVMFFIOpaquePyObject = 74, /* void*: see TVMFFIObjectCreateOpaque */
+  kTVMFFIList = 75            /* TVMFFISeqCell of TVMFFIAny; one that changes */
 };
 
 typedef void* TVMFFIObjectHandle;

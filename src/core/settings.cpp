@@ -35,6 +35,7 @@ constexpr Row kRows[] = {
     {"TUTTI_HIP_LIBRARY", &Settings::hip_library},
     {"TUTTI_NCCL_LIBRARY", &Settings::nccl_library},
     {"TUTTI_RCCL_LIBRARY", &Settings::rccl_library},
+    {"TUTTI_TVM_LIBRARY", &Settings::tvm_library},
     {"TUTTI_MPI_MAX_COUNT", &Settings::mpi_max_count, 1, int64_t{1} << 30},
 };
 

@@ -9,7 +9,7 @@ namespace tutti::detail {
 /// What users may set in the environment. docs/reference.md, "Environment", says what each means.
 struct Settings {
   std::string log = "warn", bind, topology, preempt_signal = "USR1", trace, fault, simd;
-  std::string cuda_library, hip_library, nccl_library, rccl_library;
+  std::string cuda_library, hip_library, nccl_library, rccl_library, tvm_library;
   int64_t ranks_per_node = 0;  ///< 0: all of a machine's
   int64_t timeout_s = 600, heartbeat_s = 5;
   int64_t mpi_max_count = int64_t{1} << 30;  ///< elements of one MPI call; tests lower it

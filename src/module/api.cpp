@@ -121,10 +121,13 @@ int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, void* stream, voi
 void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) { return current_stream({device_type, device_id}); }
 
 int TVMFFIEnvModLookupFromImports(TVMFFIObjectHandle library_ctx, const char* name, TVMFFIObjectHandle* out) {
-  return guard([&] {
+  int code = 0;  // of an error that is raised already
+  const int ours = guard([&] {
     if (!library_ctx) throw UsageError("TVMFFIEnvModLookupFromImports: the library's context is null");
-    *out = static_cast<Library*>(library_ctx)->lookup(name);
+    if (Library* library = Library::find(library_ctx)) *out = library->lookup(name);
+    else code = look_up_for_foreign(library_ctx, name, out);
   });
+  return code != 0 ? code : ours;
 }
 int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol) {
   return guard([&] { register_context_symbol(name, symbol); });

@@ -65,7 +65,8 @@ Value from_object(TVMFFIObject* object) {
     }
     case kTVMFFITensor: return tensor_of(ObjectRef::share(object));
     case kTVMFFIFunction: return function_of("(a module's function)", ObjectRef::share(object));
-    case kTVMFFIArray: {
+    case kTVMFFIArray:
+    case kTVMFFIList: {
       const auto& items = cell_of<TVMFFISeqCell>(object);
       List list;
       for (int64_t i = 0; i < items.size; ++i) {

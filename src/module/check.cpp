@@ -70,7 +70,8 @@ std::string why_not_object(const TVMFFIAny& value, int depth) {
         if (auto why = why_not_text("an error's text", text); !why.empty()) return why;
       return {};
     }
-    case kTVMFFIArray: {
+    case kTVMFFIArray:
+    case kTVMFFIList: {
       if (!readable(sizeof(TVMFFISeqCell))) return cut_short();
       const auto& items = cell_of<TVMFFISeqCell>(value.v_obj);
       const auto* first = static_cast<const TVMFFIAny*>(items.data);

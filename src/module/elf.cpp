@@ -110,7 +110,7 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
   };
 
   ElfInfo info;
-  uint64_t strings = 0, path_list = 0, init_size_at = 0;
+  uint64_t strings = 0, strings_bytes = 0, path_list = 0, init_size_at = 0;
   std::vector<uint64_t> needed;
   for (const auto& segment : segments) {
     if (segment.p_type != PT_DYNAMIC) continue;
@@ -119,6 +119,7 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
       if (entry.d_tag == DT_NULL) break;
       if (entry.d_tag == DT_NEEDED) needed.push_back(entry.d_un.d_val);
       if (entry.d_tag == DT_STRTAB) strings = entry.d_un.d_ptr;
+      if (entry.d_tag == DT_STRSZ) strings_bytes = entry.d_un.d_val;
       if (entry.d_tag == DT_RUNPATH || (entry.d_tag == DT_RPATH && path_list == 0)) path_list = entry.d_un.d_val;
       if (entry.d_tag == DT_INIT_ARRAY) info.init_array = entry.d_un.d_ptr;
       if (entry.d_tag == DT_INIT_ARRAYSZ) {
@@ -134,6 +135,11 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
   }
   const auto string_table = file_offset(strings);
   if (!string_table) throw UsageError(fmt::format("{} is a shared library without a dynamic section", path));
+  image.require(*string_table, strings_bytes);
+  const std::string_view names(reinterpret_cast<const char*>(bytes.data()) + *string_table, strings_bytes);
+  using namespace std::string_view_literals;
+  for (const std::string_view sign : {"\0__tvm_ffi__library_bin\0"sv, "\0__TVMBackend"sv})
+    info.is_made_by_tvm |= names.find(sign) != names.npos;
   for (uint64_t name : needed) info.needed.push_back(image.text(*string_table + name));
   if (path_list != 0) {
     std::string rest = image.text(*string_table + path_list) + ":";

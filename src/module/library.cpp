@@ -15,6 +15,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "core/demangle.h"
@@ -32,7 +33,7 @@ using namespace detail;
 namespace {
 
 constexpr const char* kNeedsTvm =
-    "it needs TVM's runtime: put the folder of libtvm_ffi.so and libtvm_runtime.so on LD_LIBRARY_PATH, or link them";
+    "it needs TVM's runtime: install apache-tvm for the Python of every rank, or set TUTTI_TVM_LIBRARY to its libtvm_runtime.so";
 
 struct Signature {
   dev_t device;
@@ -47,6 +48,17 @@ Signature signature_of(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) throw UsageError(fmt::format("{} on {}: {}", path, host_name(), std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) throw UsageError(fmt::format("{} on {} is not a file", path, host_name()));
   return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+std::string real_path(const std::string& path) {
+  if (path.find('\0') != std::string::npos)
+    throw UsageError(fmt::format("the path {} has a zero byte, which no name of a file has", path));
+  std::error_code error, ignored;
+  std::string real = std::filesystem::canonical(path, error);
+  if (error)
+    throw UsageError(fmt::format("{} on {}: {} (working directory {})", path, host_name(), error.message(),
+                                 std::filesystem::current_path(ignored).string()));
+  return real;
 }
 
 std::vector<std::byte> read_library(const std::string& path) {
@@ -108,6 +120,40 @@ std::string explain(std::string why) {
 
 }  // namespace
 
+bool Library::is_made_by_tvm(const std::string& path) {
+  const std::string real = real_path(path);
+  signature_of(real);  // it is a file
+  std::vector<std::byte> image = read_library(real);
+  return take_constructors(image, real).is_made_by_tvm;
+}
+
+namespace {
+
+struct Opened {
+  std::mutex mutex;
+  std::set<void*> libraries;
+};
+Opened& opened() {
+  static auto& one = *new Opened;  // for the life of the process
+  return one;
+}
+
+}  // namespace
+
+Library* Library::find(void* context) {
+  const std::lock_guard lock(opened().mutex);
+  return opened().libraries.contains(context) ? static_cast<Library*>(context) : nullptr;
+}
+
+Library::Library(std::string path) : path_(std::move(path)) {
+  const std::lock_guard lock(opened().mutex);
+  opened().libraries.insert(this);
+}
+Library::~Library() {
+  const std::lock_guard lock(opened().mutex);
+  opened().libraries.erase(this);
+}
+
 Library& Library::open(const std::string& path) {
   struct Loaded {
     std::string path;
@@ -117,13 +163,7 @@ Library& Library::open(const std::string& path) {
   static std::recursive_mutex mutex;               // a constructor may load another module
   static auto& loaded = *new std::vector<Loaded>;  // for the life of the process
   std::lock_guard lock(mutex);
-  if (path.find('\0') != std::string::npos)
-    throw UsageError(fmt::format("the path {} has a zero byte, which no name of a file has", path));
-  std::error_code error, ignored;
-  const std::string real = std::filesystem::canonical(path, error);
-  if (error)
-    throw UsageError(fmt::format("{} on {}: {} (working directory {})", path, host_name(), error.message(),
-                                 std::filesystem::current_path(ignored).string()));
+  const std::string real = real_path(path);
   const Signature signature = signature_of(real);
   for (const Loaded& known : loaded)
     if (known.path == real && known.signature == signature) return *known.library;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,6 +23,12 @@ class Library {
   /// @throws ModuleError  a constructor threw
   static Library& open(const std::string& path);
 
+  /// Whether TVM's runtime has to load it: it carries other modules, or has kernels that call that runtime.
+  /// @throws UsageError  as open
+  static bool is_made_by_tvm(const std::string& path);
+
+  static Library* find(void* context);  ///< null: that is none of our libraries
+
   const std::string& path() const { return path_; }
   void* symbol(const std::string& name) const;  ///< null if there is none
   /// The function behind __tvm_ffi_<name>; `self` is its first argument.
@@ -31,7 +38,9 @@ class Library {
   TVMFFIObject* lookup(const std::string& name);
 
  private:
-  explicit Library(std::string path) : path_(std::move(path)) {}
+  explicit Library(std::string path);
+  ~Library();  // of one that could not be loaded
+  friend std::default_delete<Library>;
   void load();
   void fill_in_context();
   void run_constructors(uint64_t first, uint64_t count);

@@ -4,10 +4,12 @@
 #include <filesystem>
 
 #include "control/worker/functions_above.h"
+#include "core/builtins.h"
 #include "core/printable.h"
 #include "module/call.h"
 #include "module/library.h"
 #include "module/runtime.h"
+#include "module/tvm.h"
 #include "tutti/function.h"
 #include "tutti/worker.h"
 
@@ -15,24 +17,25 @@ namespace tutti::ffi {
 using namespace detail;
 namespace {
 
-/// A library, or the object that its vm_load_executable made.
+/// A library, or the object that its vm_load_executable made; or a module of TVM's own.
 struct Module {
-  Library* library;
+  Library* library;  ///< null: TVM has loaded it
+  std::string path;
   Value object;
 };
 
 const ObjectRef* object_in(const Value& value) { return opaque_cast<ObjectRef>(value); }
 
-std::optional<Function> find_function(const Module& module, const std::string& name) {
+/// `imports`: what a module of TVM's has imported counts, too.
+std::optional<Function> find_function(const Module& module, const std::string& name, bool imports = true) {
   if (module.object.is_none()) return module.library->function(name);
   const ObjectRef& object = *object_in(module.object);
   if (object.get()->type_index == kTVMFFIModule && has_foreign_runtime()) {
-    // one of TVM's own modules
     auto get = find_foreign_function("ffi.ModuleGetFunction");
     if (!get) throw UsageError("libtvm_ffi has no ffi.ModuleGetFunction");
-    const Value found = function_of("ffi.ModuleGetFunction", *get)(List{module.object, name, true});
+    const Value found = function_of("ffi.ModuleGetFunction", *get)(List{module.object, name, imports});
     if (found.is_none()) return std::nullopt;
-    return found.as<Function>();
+    return Function(name, [function = found.as<Function>()](Args args) { return function(args); }, {});
   }
   return module.library->function(name, object);
 }
@@ -40,13 +43,20 @@ std::optional<Function> find_function(const Module& module, const std::string& n
 Function get_function(const Module& module, const std::string& name) {
   if (auto found = find_function(module, name)) return *found;
   const std::string shown = printable(name);
-  throw UsageError(fmt::format("{} has no function '{}' (no symbol __tvm_ffi_{})", module.library->path(), shown, shown));
+  if (!module.library) throw UsageError(fmt::format("{} has no function '{}'", module.path, shown));
+  throw UsageError(fmt::format("{} has no function '{}' (no symbol __tvm_ffi_{})", module.path, shown, shown));
+}
+
+Module open_module(const std::string& path) {
+  if (Library::is_made_by_tvm(path) && find_tvm(path)) return {nullptr, path, load_by_tvm(path)};
+  Library& library = Library::open(path);
+  return {&library, library.path(), {}};
 }
 
 Value load_vm_module(const std::string& path, const Value& device_or_none) {
   const Device device = device_or_none.is_none() ? worker::device() : device_or_none.as<Device>();
-  Module module{&Library::open(path), {}};
-  if (auto load = module.library->function("vm_load_executable")) {
+  Module module = open_module(path);
+  if (auto load = find_function(module, "vm_load_executable", false)) {
     module.object = (*load)({});
     if (!object_in(module.object))
       throw UsageError(fmt::format("vm_load_executable of {} returned {}, expected an object", path, to_string(module.object)));
@@ -56,6 +66,11 @@ Value load_vm_module(const std::string& path, const Value& device_or_none) {
     (*initialize)(List{device.type, device.id, kPooled, static_cast<int>(dl::kCPU), 0, kPooled});
   }
   return make_opaque(std::move(module), "module " + std::filesystem::path(path).filename().string());
+}
+
+std::optional<Function> find_in_foreign_registry(const std::string& name) {
+  const auto found = find_foreign_function(name);
+  return found ? std::optional(function_of(name, *found)) : std::nullopt;
 }
 
 Value module_get_function(const Value& module, const std::string& name) {
@@ -75,6 +90,7 @@ Value module_functions(const Value& module) {
 }  // namespace tutti::ffi
 
 void tutti::detail::register_module_functions() {
+  look_further(ffi::find_in_foreign_registry);
   register_global_func("runtime.disco.load_vm_module", ffi::load_vm_module, {.override_existing = true});
   register_global_func("runtime.disco.module_get_function", ffi::module_get_function, {.override_existing = true});
   register_global_func("runtime.disco.module_functions", ffi::module_functions, {.override_existing = true});

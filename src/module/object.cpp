@@ -1,5 +1,6 @@
 #include "module/object.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 
@@ -59,11 +60,11 @@ struct ShapeObject : Layout<TVMFFIShapeCell> {
 
 struct Array : Layout<TVMFFISeqCell> {
   explicit Array(std::vector<TVMFFIAny> owned) : content(std::move(owned)) {
-    cell = {content.data(), static_cast<int64_t>(content.size()), static_cast<int64_t>(content.capacity()), nullptr};
+    cell = {content.data(), static_cast<int64_t>(content.size()), static_cast<int64_t>(content.size()), nullptr};
   }
-  void destroy() {
-    for (const TVMFFIAny& item : content)
-      if (item.type_index >= kTVMFFIObject) dec_ref(item.v_obj);
+  void destroy() {  // who owns the only reference may have taken items out
+    for (size_t i = 0; i < std::min(content.size(), static_cast<size_t>(cell.size)); ++i)
+      if (content[i].type_index >= kTVMFFIObject) dec_ref(content[i].v_obj);
     content.clear();
   }
   std::vector<TVMFFIAny> content;
@@ -131,13 +132,16 @@ struct TensorBox : Box<DLTensor> {
     const auto& tensor = std::get<Tensor>(value.data());
     shape = tensor.shape();
     strides = tensor.strides();
-    cell = {.data = tensor.base(),
+    // compiled kernels take the first element to be at `data`
+    const bool is_plain =
+        tensor.device().type == dl::kCPU || tensor.device().type == dl::kCUDA || tensor.device().type == dl::kROCM;
+    cell = {.data = is_plain ? tensor.data() : tensor.base(),
             .device = {tensor.device().type, tensor.device().id},
             .ndim = static_cast<int32_t>(shape.size()),
             .dtype = {tensor.dtype().code, tensor.dtype().bits, tensor.dtype().lanes},
             .shape = shape.data(),
             .strides = strides.data(),
-            .byte_offset = tensor.byte_offset()};
+            .byte_offset = is_plain ? 0 : tensor.byte_offset()};
   }
   Shape shape, strides;
 };

@@ -1,11 +1,13 @@
 #include "module/runtime.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <mutex>
 
 #include "core/log.h"
+#include "tutti/error.h"
 
 namespace tutti::ffi {
 using namespace detail;
@@ -16,8 +18,11 @@ struct Foreign {
   decltype(&TVMFFIErrorSetRaised) set_raised;
   decltype(&TVMFFIErrorMoveFromRaised) move_from_raised;
   decltype(&TVMFFIFunctionGetGlobal) get_global;
+  decltype(&TVMFFIFunctionSetGlobal) set_global;  // this and what follows: null in a small one
+  decltype(&TVMFFIEnvModLookupFromImports) look_up;
+  decltype(&TVMFFIEnvModRegisterContextSymbol) register_symbol;
 };
-std::atomic<const Foreign*> foreign{nullptr};
+std::atomic<const Foreign*> adopted{nullptr};
 
 thread_local ObjectRef raised;
 
@@ -25,6 +30,15 @@ std::mutex symbols_mutex;
 std::vector<ContextSymbol>& registered_symbols() {
   static auto* symbols = new std::vector<ContextSymbol>;
   return *symbols;
+}
+
+/// A program may bring libtvm_ffi at any time, and what it loads then may find our functions in the place of that one's.
+const Foreign* foreign() {
+  if (const Foreign* known = adopted.load()) return known;
+  void* library = dlopen("libtvm_ffi.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (!library) return nullptr;
+  adopt_foreign_runtime(library);
+  return adopted.load();
 }
 
 template <class F>
@@ -36,12 +50,13 @@ F find(void* library, const char* name, F ours) {
 }  // namespace
 
 void set_raised(ObjectRef error) {
-  if (const Foreign* f = foreign.load()) f->set_raised(error.get());  // adds its own reference
+  if (const Foreign* f = foreign()) f->set_raised(error.get());  // adds its own reference
   else raised = std::move(error);
 }
 
 ObjectRef move_from_raised() {
-  if (const Foreign* f = foreign.load()) {
+  if (raised) return std::move(raised);  // of before
+  if (const Foreign* f = foreign()) {
     TVMFFIObjectHandle error = nullptr;
     f->move_from_raised(&error);
     return ObjectRef::steal(static_cast<TVMFFIObject*>(error));
@@ -49,24 +64,38 @@ ObjectRef move_from_raised() {
   return std::move(raised);
 }
 
-bool has_foreign_runtime() { return foreign.load() != nullptr; }
+bool has_foreign_runtime() { return foreign() != nullptr; }
 
 std::optional<ObjectRef> find_foreign_function(const std::string& name) {
-  const Foreign* f = foreign.load();
+  const Foreign* f = foreign();
   TVMFFIObjectHandle function = nullptr;
   const TVMFFIByteArray bytes{name.data(), name.size()};
   if (!f || f->get_global(&bytes, &function) != 0 || !function) return std::nullopt;
   return ObjectRef::steal(static_cast<TVMFFIObject*>(function));
 }
 
+void set_foreign_function(const std::string& name, const ObjectRef& function) {
+  const Foreign* f = foreign();
+  const TVMFFIByteArray bytes{name.data(), name.size()};
+  if (f && f->set_global && f->set_global(&bytes, function.get(), 1) != 0) {
+    move_from_raised();
+    throw SystemError(fmt::format("libtvm_ffi refuses a function named {}", name));
+  }
+}
+
 void adopt_foreign_runtime(void* library) {
-  if (foreign.load()) return;
+  if (adopted.load()) return;
   const Foreign found{find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
                       find(library, "TVMFFIErrorMoveFromRaised", &TVMFFIErrorMoveFromRaised),
-                      find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal)};
+                      find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal),
+                      find(library, "TVMFFIFunctionSetGlobal", &TVMFFIFunctionSetGlobal),
+                      find(library, "TVMFFIEnvModLookupFromImports", &TVMFFIEnvModLookupFromImports),
+                      find(library, "TVMFFIEnvModRegisterContextSymbol", &TVMFFIEnvModRegisterContextSymbol)};
   if (!found.set_raised || !found.move_from_raised || !found.get_global) return;
+  const Foreign* none = nullptr;
+  const auto* made = new Foreign(found);  // for the life of the process
+  if (!adopted.compare_exchange_strong(none, made)) return delete made;
   log(LogLevel::kInfo, "modules use libtvm_ffi from now on");
-  foreign.store(new Foreign(found));  // for the life of the process
 }
 
 std::vector<ContextSymbol> context_symbols() {
@@ -100,7 +129,14 @@ std::vector<ContextSymbol> context_symbols() {
   return symbols;
 }
 
+int look_up_for_foreign(void* library, const char* name, TVMFFIObjectHandle* out) {
+  const Foreign* f = foreign();
+  if (!f || !f->look_up) throw UsageError("TVMFFIEnvModLookupFromImports: the context is none of a library's");
+  return f->look_up(library, name, out);
+}
+
 void register_context_symbol(std::string name, void* address) {
+  if (const Foreign* f = foreign(); f && f->register_symbol) f->register_symbol(name.c_str(), address);
   std::lock_guard lock(symbols_mutex);
   registered_symbols().push_back({std::move(name), address});
 }

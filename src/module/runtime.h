@@ -16,6 +16,8 @@ ObjectRef move_from_raised();  ///< empty if none
 /// A global function of libtvm_ffi's registry, if it is here and has it.
 std::optional<ObjectRef> find_foreign_function(const std::string& name);
 bool has_foreign_runtime();
+/// Whatever was there before goes.  @throws SystemError  it refuses
+void set_foreign_function(const std::string& name, const ObjectRef& function);
 
 /// Looks for libtvm_ffi in what `library` (a handle of dlopen; null: the program) has brought.
 void adopt_foreign_runtime(void* library);
@@ -26,6 +28,8 @@ struct ContextSymbol {
   void* address;
 };
 std::vector<ContextSymbol> context_symbols();
+/// Of a library that libtvm_ffi has loaded.
+int look_up_for_foreign(void* library, const char* name, TVMFFIObjectHandle* out);
 void register_context_symbol(std::string name, void* address);
 
 }  // namespace tutti::ffi

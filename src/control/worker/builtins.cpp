@@ -94,6 +94,18 @@ void add(const char* name, F function, int written_arg = -1) {
                        {.override_existing = true, .function = {.quick = false, .written_arg = written_arg}});
 }
 
+/// A name, or Disco's number in a shape, which compiled models have.
+ReduceOp to_reduce_op(const Value& op) {
+  if (const auto* number = std::get_if<Shape>(&op.data())) {
+    constexpr ReduceOp kNumbers[] = {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg};
+    if (number->size() != 1 || number->front() < 0 || number->front() >= std::ssize(kNumbers))
+      throw UsageError(
+          fmt::format("a reduction's number is {}, expected one from 0 to 4 (sum, prod, min, max, avg)", to_string(op)));
+    return kNumbers[number->front()];
+  }
+  return parse_reduce_op(op.as<std::string>());
+}
+
 /// Collectives, under "runtime.disco." and under each ccl's own prefix.
 void add_collectives(const std::string& prefix) {
   auto add = [&](const char* name, auto function, int written_arg = -1) {
@@ -101,14 +113,14 @@ void add_collectives(const std::string& prefix) {
   };
   add(
       "allreduce",
-      [](const Tensor& src, const std::string& op, bool in_group, const Tensor& dst) {
-        comm(in_group).allreduce(src, dst, parse_reduce_op(op));
+      [](const Tensor& src, const Value& op, bool in_group, const Tensor& dst) {
+        comm(in_group).allreduce(src, dst, to_reduce_op(op));
       },
       3);
   add(
       "reduce_scatter",
-      [](const Tensor& src, const std::string& op, bool in_group, const Tensor& dst) {
-        comm(in_group).reduce_scatter(src, dst, parse_reduce_op(op));
+      [](const Tensor& src, const Value& op, bool in_group, const Tensor& dst) {
+        comm(in_group).reduce_scatter(src, dst, to_reduce_op(op));
       },
       3);
   add(

@@ -4,6 +4,7 @@ import ast
 import dis
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -118,3 +119,13 @@ def import_module(name, paths=()):
 
 _register_global_func("tutti.python.define", unpack, True)
 _register_global_func("runtime.disco._import_python_module", import_module, True)
+
+
+def tvm_runtime():
+    """Where this Python's TVM has its runtime, which a compiled model needs; "" if there is none. Nothing is imported."""
+    spec = importlib.util.find_spec("tvm")
+    runtime = os.path.join(os.path.dirname(spec.origin), "lib", "libtvm_runtime.so") if spec and spec.origin else ""
+    return runtime if os.path.exists(runtime) else ""
+
+
+_register_global_func("runtime.disco._tvm_runtime", tvm_runtime, True)

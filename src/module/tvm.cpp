@@ -1,0 +1,151 @@
+// Libraries that TVM has written: its own runtime loads them, and finds our collectives in its registry.
+#include "module/tvm.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "core/log.h"
+#include "core/settings.h"
+#include "module/call.h"
+#include "module/runtime.h"
+#include "tutti/error.h"
+#include "tutti/function.h"
+#include "tutti/worker.h"
+
+namespace tutti::ffi {
+using namespace detail;
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kFfi = "libtvm_ffi.so", *kRuntime = "libtvm_runtime.so";
+struct Published {
+  const char* name;
+  int flag = -1;  ///< the position of in_group: a compiled model has 0 or 1 there
+};
+constexpr Published kPublished[] = {{"empty"},
+                                    {"allreduce", 2},
+                                    {"allgather", 1},
+                                    {"broadcast_from_worker0", 1},
+                                    {"scatter_from_worker0", 1},
+                                    {"gather_to_worker0", 1},
+                                    {"recv_from_worker0"},
+                                    {"send_to_next_group"},
+                                    {"recv_from_prev_group"},
+                                    {"send_to_worker"},
+                                    {"recv_from_worker"},
+                                    {"worker_id"},
+                                    {"worker_rank"},
+                                    {"world_size"},
+                                    {"device"},
+                                    {"bind_worker_to_cpu_core"},
+                                    {"ShardLoader"},
+                                    {"ShardLoaderLoad"},
+                                    {"ShardLoaderLoadAll"},
+                                    {"ShardLoaderLoadPresharded"},
+                                    {"ShardLoaderLoadAllPresharded"},
+                                    {"ShardLoaderLoadParamOnWorker0"}};
+
+std::mutex mutex;
+
+/// Its other libraries find its names; itself it finds its own, not ours, which have the same ones.
+void* open_shared(const fs::path& file) { return dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE | RTLD_DEEPBIND); }
+
+bool is_loaded(const char* name) {
+  void* handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle) dlclose(handle);
+  return handle != nullptr;
+}
+
+/// What lies beside the runtime, GPUs' parts among it; some of that can't be loaded here. All of it before ours is published: it
+/// registers the same names, and bears no others.
+void load_parts_beside(const fs::path& runtime) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(runtime.parent_path(), none))
+    if (const std::string name = entry.path().filename(); name.starts_with("libtvm_runtime_") && name.ends_with(".so"))
+      if (!open_shared(entry.path())) log(LogLevel::kInfo, "{} is not used: {}", name, dlerror());
+}
+
+/// libtvm_ffi first, which the runtime needs: wheels have it in another package's folder.
+bool load_from(const fs::path& runtime) {
+  if (!runtime.has_parent_path()) return open_shared(runtime) != nullptr;  // the system looks for it
+  if (std::error_code none; !fs::exists(runtime, none)) return false;
+  const fs::path folder = runtime.parent_path();
+  for (const fs::path& ffi : {folder / kFfi, folder / "../../tvm_ffi/lib" / kFfi})
+    if (is_loaded(kFfi) || open_shared(ffi)) break;
+  if (!open_shared(runtime)) {
+    log(LogLevel::kWarn, "TVM's runtime can't be loaded: {}", dlerror());
+    return false;
+  }
+  load_parts_beside(runtime);
+  return true;
+}
+
+Value call_ours(const Function& ours, int flag, Args args) {
+  if (flag < 0 || args.size() <= static_cast<size_t>(flag)) return ours(args);
+  List converted(args.begin(), args.end());
+  Value& value = converted[static_cast<size_t>(flag)];
+  if (const auto* number = std::get_if<int64_t>(&value.data()); number && (*number == 0 || *number == 1)) value = *number == 1;
+  return ours(converted);
+}
+
+void publish() {
+  for (const auto& [name, flag] : kPublished) {
+    const std::string whole = std::string("runtime.disco.") + name;
+    const auto ours = find_global_func(whole);
+    if (!ours) continue;
+    const auto before = find_foreign_function(whole);
+    const Function other = before ? function_of(whole, *before) : *ours;
+    const auto either = [ours = *ours, other, flag = flag](Args args) {
+      return worker::active() ? call_ours(ours, flag, args) : other(args);
+    };
+    set_foreign_function(whole, make_box(Function(whole, either, ours->options())));
+  }
+}
+
+}  // namespace
+
+bool find_tvm(const std::string& path_of_module) {
+  const std::lock_guard lock(mutex);
+  static bool is_published = false;
+  if (is_published) return true;
+  const auto look_for_it = [&] {
+    if (const std::string& told = settings().tvm_library; !told.empty()) return load_from(told);
+    if (load_from(fs::path(path_of_module).parent_path() / kRuntime)) return true;
+    if (const auto python = find_global_func("runtime.disco._tvm_runtime"))
+      if (const auto found = (*python)({}).as<std::string>(); !found.empty() && load_from(found)) return true;
+    return load_from(kRuntime);
+  };
+  const bool is_here = is_loaded(kRuntime) || look_for_it();
+  if (!is_here || !has_foreign_runtime()) return false;
+  publish();
+  return is_published = true;
+}
+
+Value load_by_tvm(const std::string& path) {
+  const std::string real = fs::canonical(path);
+  struct stat status {};
+  ::stat(real.c_str(), &status);
+  const std::tuple file(real, status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  static std::recursive_mutex loading;                                              // what is loaded may load another
+  static auto& loaded = *new std::map<std::remove_const_t<decltype(file)>, Value>;  // for the life of the process
+  const std::lock_guard lock(loading);
+  if (const auto known = loaded.find(file); known != loaded.end()) return known->second;
+  constexpr const char* kLoad = "ffi.Module.load_from_file.so";  // whatever the file's name ends in
+  const auto load = find_foreign_function(kLoad);
+  if (!load) throw SystemError(fmt::format("libtvm_ffi has no {}; install apache-tvm-ffi 0.1.8 or newer", kLoad));
+  const Value module = function_of(kLoad, *load)(List{real, "so"});
+  log(LogLevel::kInfo, "TVM loaded module {}", real);
+  return loaded.emplace(file, module).first->second;
+}
+
+}  // namespace tutti::ffi

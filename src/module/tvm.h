@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "tutti/value.h"
+
+namespace tutti::ffi {
+
+/// Whether TVM's runtime is in this process. Else it is looked for: by TUTTI_TVM_LIBRARY, beside the module, in the package tvm
+/// of this Python, where the system looks for libraries. Once it is here, its registry has our runtime.disco.* functions, which
+/// compiled models call: ours on workers' threads, on others what was there before.
+bool find_tvm(const std::string& path_of_module);
+
+/// The module object of a library, made by TVM's loader: one for a process and file.
+/// @throws ModuleError  what TVM says
+Value load_by_tvm(const std::string& path);
+
+}  // namespace tutti::ffi
