@@ -66,8 +66,8 @@ bool is_loaded(const char* name) {
   return handle != nullptr;
 }
 
-/// What lies beside the runtime, GPUs' parts among it; some of that can't be loaded here. All of it before ours is published: it
-/// registers the same names, and bears no others.
+/// What lies beside the runtime, GPUs' parts among it; some of that can't be loaded here. Before ours is published: it registers
+/// the same names, and a name that is there already ends the process.
 void load_parts_beside(const fs::path& runtime) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(runtime.parent_path(), none))
