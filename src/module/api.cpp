@@ -34,7 +34,7 @@ int TVMFFIObjectDecRef(TVMFFIObjectHandle object) {
 int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(void* handle), TVMFFIObjectHandle* out) {
   return guard([&] {
     if (type_index < kTVMFFIObject) throw UsageError(fmt::format("type index {} is not that of an object", type_index));
-    if (type_index > kTVMFFIObject && type_index < kTVMFFIModule)
+    if ((type_index > kTVMFFIObject && type_index < kTVMFFIModule) || type_index == kTVMFFIList)
       throw UsageError(
           fmt::format("type index {} has a layout of its own; use {}", type_index, static_cast<int>(kTVMFFIOpaquePyObject)));
     *out = make_opaque_object(handle, type_index, deleter).release();

@@ -11,7 +11,7 @@ namespace tutti::ffi {
 struct ElfInfo {
   std::vector<std::string> needed;    ///< DT_NEEDED
   std::vector<std::string> run_path;  ///< DT_RUNPATH or DT_RPATH, split at ':'
-  bool is_made_by_tvm = false;        ///< it carries other modules of TVM's, or has kernels that call TVM's runtime
+  bool carries_modules = false;       ///< of TVM's, which TVM's runtime reads
   uint64_t init_array = 0;            ///< address of its constructors, relative to where it is loaded
   uint64_t init_array_count = 0;
 };

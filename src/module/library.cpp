@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -120,11 +121,17 @@ std::string explain(std::string why) {
 
 }  // namespace
 
-bool Library::is_made_by_tvm(const std::string& path) {
+bool Library::carries_modules(const std::string& path) {
+  static std::mutex mutex;  // one reads the file
+  static auto& known = *new std::map<std::string, std::pair<Signature, bool>>;
   const std::string real = real_path(path);
-  signature_of(real);  // it is a file
+  const Signature signature = signature_of(real);
+  const std::lock_guard lock(mutex);
+  if (const auto it = known.find(real); it != known.end() && it->second.first == signature) return it->second.second;
   std::vector<std::byte> image = read_library(real);
-  return take_constructors(image, real).is_made_by_tvm;
+  const bool carries = take_constructors(image, real).carries_modules;
+  known[real] = {signature, carries};
+  return carries;
 }
 
 namespace {
@@ -188,6 +195,7 @@ void Library::load() {
     throw SystemError(fmt::format("{} on {} can't be loaded: {}", path_, host_name(), explain(why)));
   }
   try {
+    links_libtvm_ffi_ = brings_foreign_runtime(handle_);
     adopt_foreign_runtime(handle_);
     fill_in_context();
     if (image_) run_constructors(info.init_array, info.init_array_count);
@@ -207,7 +215,7 @@ void Library::fill_in_context() {
   for (const char* name : {"__TVMBackendGetFuncFromEnv", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace",
                            "__TVMBackendParallelLaunch", "__TVMBackendParallelBarrier"})
     if (auto** variable = static_cast<void**>(symbol(name))) lacks_runtime |= *variable == nullptr;
-  if (lacks_runtime) throw SystemError(fmt::format("{} on {} can't be used: {}", path_, host_name(), kNeedsTvm));
+  if (lacks_runtime) throw NeedsTvm(fmt::format("{} on {} can't be used: {}", path_, host_name(), kNeedsTvm));
 }
 
 void Library::run_constructors(uint64_t first, uint64_t count) {

@@ -8,9 +8,14 @@
 
 #include "core/handle.h"
 #include "module/object.h"
+#include "tutti/error.h"
 #include "tutti/function.h"
 
 namespace tutti::ffi {
+
+struct NeedsTvm : SystemError {
+  using SystemError::SystemError;
+};
 
 /// A shared library in this process. Loaded once per file; a file that has changed under its path is loaded anew, beside the old
 /// one. Never unloaded: objects and functions of it may be anywhere.
@@ -19,17 +24,18 @@ class Library {
   /// The file is loaded from a private copy in memory, so that overwriting it harms nobody, and its constructors run outside
   /// dlopen, so that one may throw. Any thread.
   /// @throws UsageError   no such file, not a shared library, another machine's
+  /// @throws NeedsTvm     its kernels call TVM's runtime
   /// @throws SystemError  the system's loader refused it: a missing library or symbol
   /// @throws ModuleError  a constructor threw
   static Library& open(const std::string& path);
 
-  /// Whether TVM's runtime has to load it: it carries other modules, or has kernels that call that runtime.
-  /// @throws UsageError  as open
-  static bool is_made_by_tvm(const std::string& path);
+  /// Whether TVM's runtime has to load it: it carries other modules.  @throws UsageError  as open
+  static bool carries_modules(const std::string& path);
 
   static Library* find(void* context);  ///< null: that is none of our libraries
 
   const std::string& path() const { return path_; }
+  bool links_libtvm_ffi() const { return links_libtvm_ffi_; }
   void* symbol(const std::string& name) const;  ///< null if there is none
   /// The function behind __tvm_ffi_<name>; `self` is its first argument.
   std::optional<Function> function(const std::string& name, const ObjectRef& self = {});
@@ -48,6 +54,7 @@ class Library {
   std::string path_;
   detail::Fd image_;  // stays open: debuggers read it by the name it was loaded under
   void* handle_ = nullptr;
+  bool links_libtvm_ffi_ = false;
   std::mutex mutex_;
   std::map<std::string, ObjectRef> looked_up_;
 };

@@ -30,13 +30,15 @@ const ObjectRef* object_in(const Value& value) { return opaque_cast<ObjectRef>(v
 std::optional<Function> find_function(const Module& module, const std::string& name, bool imports = true) {
   if (module.object.is_none()) return module.library->function(name);
   const ObjectRef& object = *object_in(module.object);
-  if (object.get()->type_index == kTVMFFIModule && has_foreign_runtime()) {
+  const bool is_of_tvm = !module.library || module.library->links_libtvm_ffi();
+  if (is_of_tvm && object.get()->type_index == kTVMFFIModule && has_foreign_runtime()) {
     auto get = find_foreign_function("ffi.ModuleGetFunction");
     if (!get) throw UsageError("libtvm_ffi has no ffi.ModuleGetFunction");
     const Value found = function_of("ffi.ModuleGetFunction", *get)(List{module.object, name, imports});
     if (found.is_none()) return std::nullopt;
     return Function(name, [function = found.as<Function>()](Args args) { return function(args); }, {});
   }
+  if (!module.library) throw UsageError(fmt::format("{}: its vm_load_executable made no module", module.path));
   return module.library->function(name, object);
 }
 
@@ -48,9 +50,14 @@ Function get_function(const Module& module, const std::string& name) {
 }
 
 Module open_module(const std::string& path) {
-  if (Library::is_made_by_tvm(path) && find_tvm(path)) return {nullptr, path, load_by_tvm(path)};
-  Library& library = Library::open(path);
-  return {&library, library.path(), {}};
+  if (Library::carries_modules(path) && find_tvm(path)) return {nullptr, path, load_by_tvm(path)};
+  try {
+    Library& library = Library::open(path);
+    return {&library, library.path(), {}};
+  } catch (const NeedsTvm&) {
+    if (!find_tvm(path)) throw;
+    return {nullptr, path, load_by_tvm(path)};
+  }
 }
 
 Value load_vm_module(const std::string& path, const Value& device_or_none) {

@@ -2,9 +2,11 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <atomic>
 #include <mutex>
+#include <string_view>
 
 #include "core/log.h"
 #include "tutti/error.h"
@@ -32,12 +34,32 @@ std::vector<ContextSymbol>& registered_symbols() {
   return *symbols;
 }
 
-/// A program may bring libtvm_ffi at any time, and what it loads then may find our functions in the place of that one's.
+struct Sought {
+  unsigned long long loads = 0;  ///< libraries that this process has loaded so far
+  std::string path;              ///< of libtvm_ffi; empty: it is not among them
+};
+
+/// A program may bring libtvm_ffi at any time, and what it loads then may find our functions in the place of that one's. Asked
+/// for at each use: without a look at the file system, and at the libraries only if there are new ones.
 const Foreign* foreign() {
   if (const Foreign* known = adopted.load()) return known;
-  void* library = dlopen("libtvm_ffi.so", RTLD_LAZY | RTLD_NOLOAD);
-  if (!library) return nullptr;
-  adopt_foreign_runtime(library);
+  static std::atomic<unsigned long long> looked_at{0};
+  Sought sought;
+  dl_iterate_phdr(
+      [](dl_phdr_info* library, size_t, void* data) {
+        auto& s = *static_cast<Sought*>(data);
+        s.loads = library->dlpi_adds;
+        if (s.loads == looked_at.load(std::memory_order_relaxed)) return 1;
+        const std::string_view name = library->dlpi_name ? library->dlpi_name : "";
+        if (name.ends_with("/libtvm_ffi.so")) s.path = name;
+        return s.path.empty() ? 0 : 1;
+      },
+      &sought);
+  if (sought.path.empty()) {
+    looked_at.store(sought.loads, std::memory_order_relaxed);
+    return nullptr;
+  }
+  if (void* library = dlopen(sought.path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) adopt_foreign_runtime(library);
   return adopted.load();
 }
 
@@ -50,6 +72,7 @@ F find(void* library, const char* name, F ours) {
 }  // namespace
 
 void set_raised(ObjectRef error) {
+  raised = {};
   if (const Foreign* f = foreign()) f->set_raised(error.get());  // adds its own reference
   else raised = std::move(error);
 }
@@ -63,6 +86,8 @@ ObjectRef move_from_raised() {
   }
   return std::move(raised);
 }
+
+bool brings_foreign_runtime(void* library) { return find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised) != nullptr; }
 
 bool has_foreign_runtime() { return foreign() != nullptr; }
 

@@ -16,6 +16,7 @@ ObjectRef move_from_raised();  ///< empty if none
 /// A global function of libtvm_ffi's registry, if it is here and has it.
 std::optional<ObjectRef> find_foreign_function(const std::string& name);
 bool has_foreign_runtime();
+bool brings_foreign_runtime(void* library);  ///< of dlopen: what it links is libtvm_ffi
 /// Whatever was there before goes.  @throws SystemError  it refuses
 void set_foreign_function(const std::string& name, const ObjectRef& function);
 

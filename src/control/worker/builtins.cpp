@@ -95,7 +95,7 @@ void add(const char* name, F function, int written_arg = -1) {
 }
 
 /// A name, or Disco's number in a shape, which compiled models have.
-ReduceOp to_reduce_op(const Value& op) {
+ReduceOp to_reduce_op(const char* function, const Value& op) {
   if (const auto* number = std::get_if<Shape>(&op.data())) {
     constexpr ReduceOp kNumbers[] = {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg};
     if (number->size() != 1 || number->front() < 0 || number->front() >= std::ssize(kNumbers))
@@ -103,7 +103,8 @@ ReduceOp to_reduce_op(const Value& op) {
           fmt::format("a reduction's number is {}, expected one from 0 to 4 (sum, prod, min, max, avg)", to_string(op)));
     return kNumbers[number->front()];
   }
-  return parse_reduce_op(op.as<std::string>());
+  if (op.kind() != Value::Kind::kStr) throw_argument_type(std::string("runtime.disco.") + function, 1, "str", op);
+  return parse_reduce_op(std::get<std::string>(op.data()));
 }
 
 /// Collectives, under "runtime.disco." and under each ccl's own prefix.
@@ -114,13 +115,13 @@ void add_collectives(const std::string& prefix) {
   add(
       "allreduce",
       [](const Tensor& src, const Value& op, bool in_group, const Tensor& dst) {
-        comm(in_group).allreduce(src, dst, to_reduce_op(op));
+        comm(in_group).allreduce(src, dst, to_reduce_op("allreduce", op));
       },
       3);
   add(
       "reduce_scatter",
       [](const Tensor& src, const Value& op, bool in_group, const Tensor& dst) {
-        comm(in_group).reduce_scatter(src, dst, to_reduce_op(op));
+        comm(in_group).reduce_scatter(src, dst, to_reduce_op("reduce_scatter", op));
       },
       3);
   add(

@@ -123,7 +123,10 @@ _register_global_func("runtime.disco._import_python_module", import_module, True
 
 def tvm_runtime():
     """Where this Python's TVM has its runtime, which a compiled model needs; "" if there is none. Nothing is imported."""
-    spec = importlib.util.find_spec("tvm")
+    try:
+        spec = importlib.util.find_spec("tvm")
+    except Exception:  # somebody's stand-in for it
+        spec = None
     runtime = os.path.join(os.path.dirname(spec.origin), "lib", "libtvm_runtime.so") if spec and spec.origin else ""
     return runtime if os.path.exists(runtime) else ""
 
