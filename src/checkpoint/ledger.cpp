@@ -22,14 +22,22 @@ void write_record(const File& file, int worker, size_t tensors, const Ledger::Re
   file.write(&record, sizeof record, place_of(worker, tensors));
 }
 
+/// Locked, and there: another save that looks at it removes one that is not locked yet.
+File create_locked(const std::string& path) {
+  for (;;) {
+    File file = File::create(path);
+    int failed = 0;
+    do failed = flock(file.fd(), LOCK_EX);  // waits for such a look
+    while (failed != 0 && errno == EINTR);
+    if (failed != 0) log(LogLevel::kDebug, "no lock on {}: {}", path, std::strerror(errno));
+    if (access(path.c_str(), F_OK) == 0) return file;
+  }
+}
+
 }  // namespace
 
 Ledger::Ledger(std::string path, int workers, size_t tensors)
-    : path_(std::move(path)), workers_(workers), tensors_(tensors), lock_(File::create(path_)) {
-  int failed = 0;
-  do failed = flock(lock_.fd(), LOCK_EX);  // waits: another save may look whether this one is locked
-  while (failed != 0 && errno == EINTR);
-  if (failed != 0) log(LogLevel::kDebug, "no lock on {}: {}", path_, std::strerror(errno));
+    : path_(std::move(path)), workers_(workers), tensors_(tensors), lock_(create_locked(path_)) {
   try {
     lock_.resize(std::max<int64_t>(place_of(workers_, tensors_), 1), false);
   } catch (...) {
@@ -75,7 +83,10 @@ std::string Ledger::earlier_of(const std::string& path) {
 bool Ledger::is_abandoned(const std::string& path) {
   try {
     const File file = File::open_to_write(path);  // NFS locks no others
-    return flock(file.fd(), LOCK_EX | LOCK_NB) == 0 && file.size() > 0;
+    if (flock(file.fd(), LOCK_EX | LOCK_NB) != 0) return false;
+    if (file.size() > 0) return true;
+    unlink(path.c_str());  // while it is locked: the save that has just made it makes another
+    return false;
   } catch (const Error&) {
     return false;
   }

@@ -19,8 +19,7 @@ class Ledger {
     char message[1000] = {};
   };
 
-  /// The controller's. The file is locked as long as it is open, by which others know that the save goes on; one without content
-  /// is not locked yet.
+  /// The controller's. The file is locked as long as it is open, by which others know that the save goes on.
   Ledger(std::string path, int workers, size_t tensors);
   const std::string& path() const { return path_; }
   std::vector<Record> records() const;  ///< by worker
@@ -28,7 +27,9 @@ class Ledger {
   /// Of an index: the id in the names of the files that are removed once the save has replaced it.
   void set_earlier(const std::string& id) const;
   static std::string earlier_of(const std::string& path);  ///< empty: not set
-  static bool is_abandoned(const std::string& path);       ///< the controller that made it has ended
+  /// The controller that made it has ended. One without content, of a controller that was killed at once, or that is just making
+  /// it and will make another, is removed.
+  static bool is_abandoned(const std::string& path);
 
   // A worker's.
   static void note(const std::string& path, int worker, size_t tensors, const Record& record);  ///< while it writes

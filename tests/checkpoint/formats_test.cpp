@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -248,6 +249,24 @@ TEST_F(Remains, only_those_of_saves_that_ended_are_removed) {
                            "m.safetensors.ffffffff.part", "m.safetensors.0123ABCD.part", "m.safetensors.00000001.saving",
                            "m.safetensors.00000001.part"})
     EXPECT_TRUE(has(name)) << name;
+}
+
+TEST_F(Remains, an_empty_ledger_goes_and_one_that_is_just_made_is_made_again) {
+  const std::string path = (folder / "m.safetensors").string(), left = "m.safetensors.0123abcd.saving";
+  std::ofstream(folder / left).flush();  // its save was killed when it had made the file
+  remove_remains(path);
+  EXPECT_FALSE(has(left));
+  std::atomic<bool> is_over{false};
+  std::thread others([&] {
+    while (!is_over) remove_remains(path);
+  });
+  for (int i = 0; i < 2000; ++i) {  // each save has an id of its own
+    const tutti::detail::Ledger ledger(path + "." + std::to_string(10000000 + i) + ".saving", 2, 1);
+    EXPECT_EQ(ledger.records().size(), 2u);
+    fs::remove(ledger.path());
+  }
+  is_over = true;
+  others.join();
 }
 
 TEST_F(Remains, files_that_an_index_names_are_not_removed) {
