@@ -57,8 +57,12 @@ constexpr Published kPublished[] = {{"empty"},
 
 std::mutex mutex;
 
-/// Its other libraries find its names; itself it finds its own, not ours, which have the same ones.
-void* open_shared(const fs::path& file) { return dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE | RTLD_DEEPBIND); }
+/// Its other libraries find its names; itself it finds its own, not ours, which have the same ones. Sanitizers end a program that
+/// asks for the latter.
+void* open_shared(const fs::path& file) {
+  const bool is_sanitized = dlsym(RTLD_DEFAULT, "__sanitizer_print_stack_trace") != nullptr;
+  return dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE | (is_sanitized ? 0 : RTLD_DEEPBIND));
+}
 
 bool is_loaded(const char* name) {
   void* handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
