@@ -135,10 +135,8 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
   }
   const auto string_table = file_offset(strings);
   if (!string_table) throw UsageError(fmt::format("{} is a shared library without a dynamic section", path));
-  const uint64_t strings_there =
-      std::min<uint64_t>(strings_bytes, bytes.size() - std::min<uint64_t>(*string_table, bytes.size()));
-  const std::string_view names(reinterpret_cast<const char*>(bytes.data()) + std::min<uint64_t>(*string_table, bytes.size()),
-                               strings_there);
+  const std::string_view names(reinterpret_cast<const char*>(bytes.data()) + *string_table,  // which lies in the file
+                               std::min<uint64_t>(strings_bytes, bytes.size() - *string_table));
   using namespace std::string_view_literals;
   info.carries_modules = names.find("\0__tvm_ffi__library_bin\0"sv) != names.npos;
   for (uint64_t name : needed) info.needed.push_back(image.text(*string_table + name));

@@ -10,7 +10,7 @@ if [ ! -e "$venv/is_complete" ]; then
   "$python" -m venv "$venv" || { echo "python3-venv is not installed"; exit 77; }
   packages="apache-tvm>=0.27.0.post1 apache-tvm-ffi>=0.1.15 numpy pytest cloudpickle"
   # shellcheck disable=SC2086
-  "$venv/bin/pip" install -q $packages || "$venv/bin/pip" install -q $packages || { echo "the wheels can't be had"; exit 77; }
+  "$venv/bin/pip" install -q $packages || "$venv/bin/pip" install -q $packages || { echo "pip could not install the wheels"; exit 1; }
   touch "$venv/is_complete"
 fi
 pytest="-m pytest -q -p no:cacheprovider --color=no -o pythonpath=$here/.."
