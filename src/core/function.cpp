@@ -111,6 +111,15 @@ void register_function(Function function, bool override_existing) {
   std::swap(it->second, function);  // the old one goes without the lock: its end may be anybody's code
 }
 
+std::vector<std::string> function_names(std::string_view beginning) {
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  std::vector<std::string> names;
+  for (auto it = r.functions.lower_bound(beginning); it != r.functions.end() && it->first.starts_with(beginning); ++it)
+    names.push_back(it->first);
+  return names;
+}
+
 namespace {
 std::atomic<std::optional<Function> (*)(const std::string&)> further{nullptr};
 }

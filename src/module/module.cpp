@@ -99,6 +99,7 @@ Value module_functions(const Value& module) {
 void tutti::detail::register_module_functions() {
   look_further(ffi::find_in_foreign_registry);
   register_global_func("runtime.disco.load_vm_module", ffi::load_vm_module, {.override_existing = true});
+  register_global_func("runtime.disco._adopt_tvm", [] { return ffi::find_tvm(""); }, {.override_existing = true});
   register_global_func("runtime.disco.module_get_function", ffi::module_get_function, {.override_existing = true});
   register_global_func("runtime.disco.module_functions", ffi::module_functions, {.override_existing = true});
 }

@@ -9,10 +9,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
+#include "core/builtins.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "module/call.h"
@@ -28,32 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kFfi = "libtvm_ffi.so", *kRuntime = "libtvm_runtime.so";
-struct Published {
-  const char* name;
-  int flag = -1;  ///< the position of in_group: a compiled model has 0 or 1 there
-};
-constexpr Published kPublished[] = {{"empty"},
-                                    {"allreduce", 2},
-                                    {"allgather", 1},
-                                    {"broadcast_from_worker0", 1},
-                                    {"scatter_from_worker0", 1},
-                                    {"gather_to_worker0", 1},
-                                    {"recv_from_worker0"},
-                                    {"send_to_next_group"},
-                                    {"recv_from_prev_group"},
-                                    {"send_to_worker"},
-                                    {"recv_from_worker"},
-                                    {"worker_id"},
-                                    {"worker_rank"},
-                                    {"world_size"},
-                                    {"device"},
-                                    {"bind_worker_to_cpu_core"},
-                                    {"ShardLoader"},
-                                    {"ShardLoaderLoad"},
-                                    {"ShardLoaderLoadAll"},
-                                    {"ShardLoaderLoadPresharded"},
-                                    {"ShardLoaderLoadAllPresharded"},
-                                    {"ShardLoaderLoadParamOnWorker0"}};
+/// Collectives with in_group, and its position: a compiled model has 0 or 1 there, where ours take a bool.
+constexpr std::pair<std::string_view, size_t> kFlags[] = {
+    {"allreduce", 2}, {"allgather", 1}, {"broadcast_from_worker0", 1}, {"scatter_from_worker0", 1}, {"gather_to_worker0", 1}};
 
 std::mutex mutex;
 
@@ -94,25 +73,31 @@ bool load_from(const fs::path& runtime) {
   return true;
 }
 
-Value call_ours(const Function& ours, int flag, Args args) {
-  if (flag < 0 || args.size() <= static_cast<size_t>(flag)) return ours(args);
+std::optional<size_t> flag_of(std::string_view function) {
+  for (const auto& [name, position] : kFlags)
+    if (function.substr(function.rfind('.') + 1) == name) return position;
+  return std::nullopt;
+}
+
+Value call_ours(const Function& ours, std::optional<size_t> flag, Args args) {
+  if (!flag || args.size() <= *flag) return ours(args);
   List converted(args.begin(), args.end());
-  Value& value = converted[static_cast<size_t>(flag)];
+  Value& value = converted[*flag];
   if (const auto* number = std::get_if<int64_t>(&value.data()); number && (*number == 0 || *number == 1)) value = *number == 1;
   return ours(converted);
 }
 
 void publish() {
-  for (const auto& [name, flag] : kPublished) {
-    const std::string whole = std::string("runtime.disco.") + name;
-    const auto ours = find_global_func(whole);
-    if (!ours) continue;
-    const auto before = find_foreign_function(whole);
-    const Function other = before ? function_of(whole, *before) : *ours;
-    const auto either = [ours = *ours, other, flag = flag](Args args) {
+  const std::string prefix = "runtime.disco.";
+  for (const std::string& name : function_names(prefix)) {
+    if (name.starts_with(prefix + "_")) continue;  // between us and our Python
+    const Function ours = get_global_func(name);
+    const auto before = find_foreign_function(name);
+    const Function other = before ? function_of(name, *before) : ours;
+    const auto either = [ours, other, flag = flag_of(name)](Args args) {
       return worker::active() ? call_ours(ours, flag, args) : other(args);
     };
-    set_foreign_function(whole, make_box(Function(whole, either, ours->options())));
+    set_foreign_function(name, make_box(Function(name, either, ours.options())));
   }
 }
 

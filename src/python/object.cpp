@@ -45,6 +45,12 @@ Value to_list(const py::tuple& sequence) {
   return list;
 }
 
+/// What a value of another library is to us, if a module of ours has said so; else nothing.
+py::object converted(py::handle object) {
+  const py::object convert = types().attr("converters").attr("get")(py::type::handle_of(object));
+  return convert.is_none() ? py::object() : convert(object);
+}
+
 }  // namespace
 
 std::string to_utf8(py::handle str) {
@@ -63,6 +69,8 @@ Value to_value(py::handle object) {
   if (PyBool_Check(o)) return o == Py_True;
   if (const Ref* ref = as_ref(object)) return ref->dref;
   if (py::isinstance<Tensor>(object)) return object.cast<Tensor>();
+  const bool is_plain = PyUnicode_CheckExact(o) || PyTuple_CheckExact(o) || PyList_CheckExact(o) || PyBytes_CheckExact(o);
+  if (const py::object ours = is_plain ? py::object() : converted(object)) return to_value(ours);
   if (PyUnicode_Check(o)) {
     if (is_of(object, "DataType")) return parse_dtype(to_utf8(object));
     return to_utf8(object);
@@ -159,6 +167,7 @@ Shape to_shape(py::handle object, const char* what) {
 
 Device to_device(py::handle object) {
   if (py::isinstance<Device>(object)) return object.cast<Device>();
+  if (const py::object ours = converted(object); ours && py::isinstance<Device>(ours)) return ours.cast<Device>();
   throw UsageError(fmt::format("expected a device (tutti.cpu(0)), got {}", type_name(object)));
 }
 std::optional<Device> to_device_or_none(py::handle object) {

@@ -3,6 +3,7 @@
 usage: mpirun -n 4 python3 -m tutti script.py [arguments]
        mpirun -n 4 python3 -m tutti -m module [arguments]
        mpirun -n 4 python3 -m tutti -c 'commands' [arguments]
+       ... -m tutti --tvm script.py        the same: tvm.runtime.disco is tutti's (see tutti.tvm)
        python3 -m tutti                    on a terminal: interactive
        tutti repl -n 4                     the same, with a session on ranks of mpirun
 """
@@ -87,6 +88,8 @@ def main():
         from . import _core
 
         return _core._run(sys.argv, lambda: _controller(_repl.run))
+    for_tvm = arguments[:1] == ["--tvm"]
+    arguments = arguments[for_tvm:]
     if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-c", "-m") and len(arguments) < 2):
         print(__doc__.strip(), file=sys.stdout if arguments and arguments[0] in ("-h", "--help") else sys.stderr)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
@@ -95,6 +98,12 @@ def main():
     if not sys.flags.safe_path and arguments[0] not in ("-c", "-m"):
         sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))  # on every rank
     sys.stdout.reconfigure(line_buffering=True)
+    if for_tvm:  # on every rank
+        try:
+            from . import tvm  # noqa: F401
+        except ImportError as error:
+            _say(f"{error}\n")
+            return 1
     return _core._run(sys.argv, lambda: _controller(lambda: _run_script(arguments)))
 
 

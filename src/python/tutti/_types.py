@@ -25,6 +25,10 @@ class Shape(tuple):
         return f"Shape{tuple(self)!r}"
 
 
+converters = {}
+"""What a value of another library is to us: a function for each type. tutti.tvm fills it."""
+
+
 def buffer_format(dtype):
     """As the struct module names it; what it has no name for are bytes, or bits as unsigned ints."""
     return _BUFFER_FORMATS.get(dtype, "B")

@@ -1,8 +1,11 @@
 #!/bin/sh
-# run.sh PYTHON VENV: the tests beside this with stock apache-tvm, on every kind of session. The wheels go to the folder VENV, once.
+# run.sh PYTHON VENV [KIND:WORKERS...]: the tests beside this with stock apache-tvm, on every kind of session, or on those that are
+# named (thread:3). The wheels go to the folder VENV, once.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=$1 venv=$2
+shift 2
+[ $# -gt 0 ] || set -- thread:1 process:1 mpi:1 thread:2 process:2 mpi:2 thread:3 process:3 mpi:3 thread:4 process:4 mpi:4
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 9), (3, 10), (3, 11), (3, 12), (3, 13)])' ||
   { echo "apache-tvm has no wheel for this Python"; exit 77; }
 if [ ! -e "$venv/is_complete" ]; then
@@ -15,19 +18,19 @@ if [ ! -e "$venv/is_complete" ]; then
 fi
 pytest="-m pytest -q -p no:cacheprovider --color=no -o pythonpath=$here/.."
 failed=0
-run() {
+run() { "$@" || failed=1; }
+for how in "$@"; do
+  export TUTTI_TEST_KIND="${how%:*}" TUTTI_TEST_WORKERS="${how#*:}"
   echo "$TUTTI_TEST_KIND $TUTTI_TEST_WORKERS"
-  "$@" "$here" || failed=1
-}
-for TUTTI_TEST_WORKERS in 1 2 3 4; do
-  export TUTTI_TEST_WORKERS
-  for TUTTI_TEST_KIND in thread process mpi; do
-    export TUTTI_TEST_KIND
-    # shellcheck disable=SC2086
-    case $TUTTI_TEST_KIND in
-    mpi) run "$MPIRUN" -n "$TUTTI_TEST_WORKERS" "$venv/bin/python" -m tutti $pytest ;;
-    *) run "$venv/bin/python" $pytest ;;
-    esac
-  done
+  launched=
+  case $TUTTI_TEST_KIND in
+  mpi) launched="$MPIRUN -n $TUTTI_TEST_WORKERS" program="$venv/bin/python -m tutti" class=ProcessSession ;;
+  process) program=$venv/bin/python class=ProcessSession ;;
+  *) program=$venv/bin/python class=ThreadedSession ;;
+  esac
+  # shellcheck disable=SC2086
+  run $launched $program $pytest "$here"
+  # shellcheck disable=SC2086
+  run $launched "$venv/bin/python" -m tutti --tvm "$here/unchanged.py" "$class" "$TUTTI_TEST_WORKERS"
 done
 exit $failed

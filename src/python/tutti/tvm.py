@@ -1,0 +1,73 @@
+"""The module that stands in the place of tvm.runtime.disco: after `import tutti.tvm`, `from tvm.runtime import disco` gives it.
+
+    import tutti.tvm
+    from tvm.runtime import disco
+
+    session = disco.ThreadedSession(num_workers=4)
+    model = session.load_vm_module("model.so")
+
+A program that is not to be changed: `python3 -m tutti --tvm script.py`, also under mpirun or srun. The session API is that of
+tutti.disco. TVM's values are taken wherever tutti's are (tensors without a copy, shapes, arrays, devices, dtypes), and
+debug_get_from_remote gives TVM's. On workers the collectives are in TVM's registry, under Disco's names.
+
+Raises ImportError if apache-tvm is not installed.
+"""
+
+import sys
+
+try:
+    import tvm as _tvm
+    import tvm_ffi as _ffi
+except ModuleNotFoundError as error:
+    raise ImportError(f"tutti.tvm needs TVM: pip install apache-tvm ({error})") from None
+
+from . import _core, _types
+from .disco import DiscoAction, DModule, DPackedFunc, DRef, Session, SocketSession, ThreadedSession
+from .disco import ProcessSession as _ProcessSession
+
+__all__ = ["DiscoAction", "DModule", "DPackedFunc", "DRef", "ProcessSession", "Session", "SocketSession", "ThreadedSession"]
+
+
+class ProcessSession(_ProcessSession):
+    """As tutti's. Workers import TVM, then the module `entrypoint`, whose functions they are to have."""
+
+    def __init__(self, num_workers, num_groups=1, entrypoint="tvm.exec.disco_worker"):
+        super().__init__(num_workers, num_groups)
+        for module in (__name__, entrypoint):
+            self.import_python_module(module)
+
+
+def _to_device(device):
+    return _core.Device(device.dlpack_device_type(), device.index)
+
+
+def _to_tvm(value):
+    """What a worker has returned, as TVM has it."""
+    if isinstance(value, list):
+        return [_to_tvm(item) for item in value]
+    if isinstance(value, str):
+        return _ffi.dtype(value) if isinstance(value, _types.DataType) else _ffi.core.String(value)
+    if isinstance(value, _types.Shape):
+        return _ffi.Shape(value)
+    if isinstance(value, _core.Device):
+        return _tvm.runtime.Device(value.device_type, value.index)
+    return _tvm.runtime.from_dlpack(value) if isinstance(value, _core.Tensor) else value
+
+
+_get_from_remote = DRef.debug_get_from_remote
+
+
+def _debug_get_from_remote(self, worker_id, timeout=None):
+    return _to_tvm(_get_from_remote(self, worker_id, timeout))
+
+
+_types.converters.update({
+    _ffi.Shape: _types.Shape,
+    _ffi.Array: list,
+    _ffi.dtype: _types.DataType,
+    _ffi.Device: _to_device,
+    _tvm.runtime.Device: _to_device,
+})
+DRef.debug_get_from_remote = _debug_get_from_remote
+_core.get_global_func("runtime.disco._adopt_tvm")()
+_tvm.runtime.disco = sys.modules["tvm.runtime.disco"] = sys.modules["tvm.runtime.disco.session"] = sys.modules[__name__]
