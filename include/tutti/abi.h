@@ -37,6 +37,25 @@ typedef struct {
   int64_t* strides; /* in elements; null: row-major */
   uint64_t byte_offset;
 } DLTensor;
+typedef struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensor* self); /* whoever takes the tensor over calls it once; null: nothing to do */
+} DLManagedTensor;
+#endif
+
+#ifndef DLPACK_MAJOR_VERSION /* headers of DLPack before 1.0 lack these */
+typedef struct {
+  uint32_t major;
+  uint32_t minor;
+} DLPackVersion;
+typedef struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned* self);
+  uint64_t flags; /* 1: read only */
+  DLTensor dl_tensor;
+} DLManagedTensorVersioned;
 #endif
 
 #ifndef TVM_FFI_C_API_H_
@@ -67,7 +86,9 @@ enum {
   kTVMFFIMap = 72,
   kTVMFFIModule = 73,
   kTVMFFIOpaquePyObject = 74, /* void*: see TVMFFIObjectCreateOpaque */
-  kTVMFFIList = 75            /* TVMFFISeqCell of TVMFFIAny; one that changes */
+  kTVMFFIList = 75,           /* TVMFFISeqCell of TVMFFIAny; one that changes */
+  kTVMFFIDict = 76,
+  kTVMFFIDynObjectBegin = 128 /* types that libraries add: TVMFFITypeGetOrAllocIndex */
 };
 
 typedef void* TVMFFIObjectHandle;
@@ -134,7 +155,35 @@ typedef struct {
   TVMFFIObjectHandle extra_context; /* null, or any object */
 } TVMFFIErrorCell;
 
+typedef struct {
+  uint32_t major, minor, patch;
+} TVMFFIVersion;
+
+typedef struct TVMFFITypeInfo {
+  int32_t type_index;
+  int32_t type_depth; /* that of kTVMFFIObject is 0 */
+  TVMFFIByteArray type_key;
+  const struct TVMFFITypeInfo** type_ancestors; /* [type_depth], the outermost first */
+  uint64_t type_key_hash;
+  int32_t num_fields, num_methods; /* this and what follows: 0 and null, as nothing here looks into objects */
+  const void *fields, *methods, *metadata;
+} TVMFFITypeInfo;
+
+/* What tells of fields, methods and attributes, for libtvm_ffi's own use. */
+typedef struct TVMFFIFieldInfo TVMFFIFieldInfo;
+typedef struct TVMFFIMethodInfo TVMFFIMethodInfo;
+typedef struct TVMFFITypeMetadata TVMFFITypeMetadata;
+typedef struct TVMFFITypeAttrColumn TVMFFITypeAttrColumn;
+#endif
+
+/* Makes a tensor like the prototype: 0, or not 0 after set_error. */
+typedef int (*TVMFFITensorAllocator)(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,
+                                     void (*set_error)(void* error_ctx, const char* kind, const char* message));
+
 #pragma GCC visibility push(default)
+
+/* The version of the interface that is stated here; of libtvm_ffi once that is in the process. */
+void TVMFFIGetVersion(TVMFFIVersion* out);
 
 /* Reference counts. */
 int TVMFFIObjectIncRef(TVMFFIObjectHandle object);
@@ -158,6 +207,29 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_pa
 void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* out); /* null if none; clears it */
 int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message, const TVMFFIByteArray* backtrace,
                       TVMFFIObjectHandle* out);
+int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
+                                              const TVMFFIByteArray* backtrace, TVMFFIObjectHandle cause_chain,
+                                              TVMFFIObjectHandle extra_context, TVMFFIObjectHandle* out);
+/* "  File \"NAME\", line N, in FUNCTION\n" of what is told; valid until the thread's next call. */
+const TVMFFIByteArray* TVMFFIBacktrace(const char* file, int line, const char* function, int cross_ffi_boundary);
+
+/* Types of objects: those above, and those that libraries add. Without libtvm_ffi their fields, methods and attributes are not
+ * kept: nothing here reads them. A type key that is unknown is an error. */
+int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out);
+/* static_type_index -1: a new index is given out, from the parent's reserved ones while there are any. parent_type_index -1: no
+ * parent; -2: asks only, -2 comes back for a key that is unknown. A key that is known keeps its index. */
+int32_t TVMFFITypeGetOrAllocIndex(const TVMFFIByteArray* type_key, int32_t static_type_index, int32_t type_depth,
+                                  int32_t num_child_slots, int32_t child_slots_can_overflow, int32_t parent_type_index);
+const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index); /* of an index that is unknown: that of kTVMFFIObject */
+int TVMFFITypeRegisterField(int32_t type_index, const TVMFFIFieldInfo* info);
+int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInfo* info);
+int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* metadata);
+int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* name, const TVMFFIAny* value);
+const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* name); /* null: there is none */
+
+/* init_func fills *handle unless that is set already; deinit_func is given it, and it is null again. One at a time. */
+int TVMFFIHandleInitOnce(void** handle, int (*init_func)(void** result));
+int TVMFFIHandleDeinitOnce(void** handle, int (*deinit_func)(void* handle));
 
 /* Results: a small string or an object. */
 int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
@@ -167,6 +239,21 @@ int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
 
 /* A new tensor of the prototype's shape, dtype and device (its data and strides are not read); uninitialised, row-major. */
 int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
+/* What TVMFFIEnvTensorAlloc then asks instead; null: ours again. For this thread, or for all threads without one of their own. */
+int TVMFFIEnvSetDLPackManagedTensorAllocator(TVMFFITensorAllocator allocator, int for_all_threads,
+                                             TVMFFITensorAllocator* out_original);
+TVMFFITensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);
+int TVMFFIEnvCheckSignals(void); /* nothing is asked; 0 */
+
+/* Tensors and DLPack's: memory is shared. `from` is taken over unless an error is returned. Alignment in bytes (0: any). */
+int TVMFFITensorFromDLPack(DLManagedTensor* from, int32_t require_alignment, int32_t require_contiguous, TVMFFIObjectHandle* out);
+int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t require_alignment, int32_t require_contiguous,
+                                    TVMFFIObjectHandle* out);
+int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
+int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
+/* A tensor as the prototype has it, on memory that `source` keeps alive; nothing is checked. */
+int TVMFFITensorCreateUnsafeView(TVMFFIObjectHandle source, const DLTensor* prototype, TVMFFIObjectHandle* out);
+
 /* The stream that device work of this thread belongs on. */
 int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, void* stream, void** out_original);
 void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
@@ -177,7 +264,6 @@ int TVMFFIEnvModLookupFromImports(TVMFFIObjectHandle library_ctx, const char* na
 int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol);
 
 #pragma GCC visibility pop
-#endif
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,8 @@
 // The functions of tutti/abi.h that modules call.
 #include <fmt/format.h>
 
+#include <atomic>
+#include <mutex>
 #include <utility>
 
 #include "device/streams.h"
@@ -23,7 +25,18 @@ TVMFFIObject* header(TVMFFIObjectHandle handle) {
 }
 std::string text(const TVMFFIByteArray* bytes) { return bytes ? std::string(bytes->data, bytes->size) : std::string(); }
 
+/// For all handles that are made once. Recursive: to make one may need another.
+std::recursive_mutex& once() {
+  static auto& one = *new std::recursive_mutex;
+  return one;
+}
+
 }  // namespace
+
+void TVMFFIGetVersion(TVMFFIVersion* out) {
+  TUTTI_BY_LIBTVM_FFI(TVMFFIGetVersion, out);
+  *out = {0, 1, 15};
+}
 
 int TVMFFIObjectIncRef(TVMFFIObjectHandle object) {
   return guard([&] { inc_ref(header(object)); });
@@ -59,6 +72,7 @@ int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out
   });
 }
 int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle function, int allow_override) {
+  TUTTI_BY_LIBTVM_FFI(TVMFFIFunctionSetGlobal, name, function, allow_override);  // get_global_func looks there, too
   return guard([&] {
     const TVMFFIObject* object = header(function);
     if (object->type_index != kTVMFFIFunction) throw UsageError("TVMFFIFunctionSetGlobal: the object is not a function");
@@ -84,6 +98,41 @@ int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* messag
   return guard([&] { *out = make_error(text(kind), text(message), text(backtrace)).release(); });
 }
 
+int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
+                                              const TVMFFIByteArray* backtrace, TVMFFIObjectHandle cause_chain,
+                                              TVMFFIObjectHandle extra_context, TVMFFIObjectHandle* out) {
+  return guard([&] {
+    ObjectRef error = make_error(text(kind), text(message), text(backtrace));
+    auto& cell = cell_of<TVMFFIErrorCell>(error.get());
+    cell.cause_chain = ObjectRef::share(static_cast<TVMFFIObject*>(cause_chain)).release();
+    cell.extra_context = ObjectRef::share(static_cast<TVMFFIObject*>(extra_context)).release();
+    *out = error.release();
+  });
+}
+const TVMFFIByteArray* TVMFFIBacktrace(const char* file, int line, const char* function, int cross_ffi_boundary) {
+  TUTTI_BY_LIBTVM_FFI(TVMFFIBacktrace, file, line, function, cross_ffi_boundary);
+  thread_local std::string said;
+  thread_local TVMFFIByteArray bytes;
+  said = file && function ? fmt::format("  File \"{}\", line {}, in {}\n", file, line, function) : "";
+  bytes = {said.data(), said.size()};
+  return &bytes;
+}
+
+int TVMFFIHandleInitOnce(void** handle, int (*init_func)(void** result)) {
+  const std::lock_guard lock(once());
+  std::atomic_ref<void*> stored(*handle);
+  if (stored.load()) return 0;
+  void* made = nullptr;
+  if (const int code = init_func(&made); code != 0) return code;
+  stored = made;
+  return 0;
+}
+int TVMFFIHandleDeinitOnce(void** handle, int (*deinit_func)(void* handle)) {
+  const std::lock_guard lock(once());
+  void* const there = std::atomic_ref<void*>(*handle).exchange(nullptr);
+  return there ? deinit_func(there) : 0;
+}
+
 int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
   return guard([&] { *out = to_owned(text(input)); });
 }
@@ -94,22 +143,15 @@ int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
   });
 }
 int TVMFFIDataTypeFromString(const TVMFFIByteArray* name, DLDataType* out) {
+  TUTTI_BY_LIBTVM_FFI(TVMFFIDataTypeFromString, name, out);
   return guard([&] {
     const DType dtype = parse_dtype(text(name));
     *out = {dtype.code, dtype.bits, dtype.lanes};
   });
 }
 int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out) {
+  TUTTI_BY_LIBTVM_FFI(TVMFFIDataTypeToString, dtype, out);
   return guard([&] { *out = to_owned(to_string(DType{dtype->code, dtype->bits, dtype->lanes})); });
-}
-
-int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out) {
-  return guard([&] {
-    const DLTensor& like = *prototype;
-    *out = make_box(Tensor::empty(Shape(like.shape, like.shape + like.ndim), {like.dtype.code, like.dtype.bits, like.dtype.lanes},
-                                  {like.device.device_type, like.device.device_id}))
-               .release();
-  });
 }
 
 int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, void* stream, void** out_original) {

@@ -12,6 +12,15 @@
 
 namespace tutti::ffi {
 using namespace detail;
+Tensor wrap(const DLTensor& t, std::function<void()> release) {
+  const auto dimensions = static_cast<size_t>(t.ndim);
+  Shape shape(t.shape, t.shape + dimensions), strides;
+  if (t.strides) strides.assign(t.strides, t.strides + dimensions);
+  auto* data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) + t.byte_offset);  // an empty tensor's may be null
+  return Tensor::wrap(data, std::move(shape), {t.dtype.code, t.dtype.bits, t.dtype.lanes}, std::move(release), std::move(strides),
+                      {t.device.device_type, t.device.device_id});
+}
+
 namespace {
 
 TVMFFIAny pod(int32_t type_index) {
@@ -36,15 +45,6 @@ TVMFFIAny text(const char* data, size_t size, int32_t small_type, int32_t object
 Bytes to_bytes(const char* data, size_t size) {
   const auto* first = reinterpret_cast<const std::byte*>(data);
   return Bytes(first, first + size);
-}
-
-Tensor wrap(const DLTensor& t, std::function<void()> release) {
-  const auto dimensions = static_cast<size_t>(t.ndim);
-  Shape shape(t.shape, t.shape + dimensions), strides;
-  if (t.strides) strides.assign(t.strides, t.strides + dimensions);
-  auto* data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) + t.byte_offset);  // an empty tensor's may be null
-  return Tensor::wrap(data, std::move(shape), {t.dtype.code, t.dtype.bits, t.dtype.lanes}, std::move(release), std::move(strides),
-                      {t.device.device_type, t.device.device_id});
 }
 
 /// The value of a checked object; the object is shared where its content is.

@@ -19,6 +19,8 @@ Value take(const TVMFFIAny& owned, const std::string& from);
 Value view(const TVMFFIAny& borrowed, const std::string& from);
 /// With a reference for the receiver.  @throws UsageError  a DRef
 TVMFFIAny to_owned(const Value& value);
+/// The elements stay where they are; `release` runs when the last handle goes.
+Tensor wrap(const DLTensor& tensor, std::function<void()> release);
 /// The tensor of an object of kTVMFFITensor, sharing its memory; the object lives as long as the tensor.
 Tensor tensor_of(const ObjectRef& object);
 

@@ -87,13 +87,24 @@ Elf64_Ehdr header_of(std::span<std::byte> bytes, const std::string& path) {
   return header;
 }
 
+/// Those behind it move up.
+void remove_entry(Image& image, std::vector<uint64_t>& entries, const Elf64_Dyn& unwanted) {
+  size_t kept = 0;
+  for (const uint64_t at : entries) {
+    const auto entry = image.get<Elf64_Dyn>(at);
+    if (entry.d_tag == unwanted.d_tag && entry.d_un.d_val == unwanted.d_un.d_val) continue;
+    image.put(entries[kept++], entry);
+  }
+  for (const auto end = Elf64_Dyn{}; kept < entries.size(); entries.pop_back()) image.put(entries.back(), end);
+}
+
 static_assert(kElfHeaderBytes == sizeof(Elf64_Ehdr));
 
 }  // namespace
 
 void check_header(std::span<std::byte> begin, const std::string& path) { header_of(begin, path); }
 
-ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
+ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path, std::string_view unneeded) {
   const Elf64_Ehdr header = header_of(bytes, path);
   Image image(bytes, path);
   std::vector<Elf64_Phdr> segments;
@@ -111,13 +122,15 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
 
   ElfInfo info;
   uint64_t strings = 0, strings_bytes = 0, path_list = 0, init_size_at = 0;
-  std::vector<uint64_t> needed;
+  std::vector<Elf64_Dyn> needed;
+  std::vector<uint64_t> entries;  // of the dynamic section: where they are
   for (const auto& segment : segments) {
     if (segment.p_type != PT_DYNAMIC) continue;
     for (uint64_t at = segment.p_offset; at + sizeof(Elf64_Dyn) <= segment.p_offset + segment.p_filesz; at += sizeof(Elf64_Dyn)) {
       const auto entry = image.get<Elf64_Dyn>(at);
+      entries.push_back(at);
       if (entry.d_tag == DT_NULL) break;
-      if (entry.d_tag == DT_NEEDED) needed.push_back(entry.d_un.d_val);
+      if (entry.d_tag == DT_NEEDED) needed.push_back(entry);
       if (entry.d_tag == DT_STRTAB) strings = entry.d_un.d_ptr;
       if (entry.d_tag == DT_STRSZ) strings_bytes = entry.d_un.d_val;
       if (entry.d_tag == DT_RUNPATH || (entry.d_tag == DT_RPATH && path_list == 0)) path_list = entry.d_un.d_val;
@@ -139,7 +152,9 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path) {
                                std::min<uint64_t>(strings_bytes, bytes.size() - *string_table));
   using namespace std::string_view_literals;
   info.carries_modules = names.find("\0__tvm_ffi__library_bin\0"sv) != names.npos;
-  for (uint64_t name : needed) info.needed.push_back(image.text(*string_table + name));
+  for (const Elf64_Dyn& entry : needed) info.needed.push_back(image.text(*string_table + entry.d_un.d_val));
+  for (size_t i = 0; i < needed.size(); ++i)
+    if (info.needed[i] == unneeded) remove_entry(image, entries, needed[i]);
   if (path_list != 0) {
     std::string rest = image.text(*string_table + path_list) + ":";
     for (size_t colon; (colon = rest.find(':')) != std::string::npos; rest.erase(0, colon + 1))

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tutti::ffi {
@@ -22,9 +23,9 @@ constexpr size_t kElfHeaderBytes = 64;
 void check_header(std::span<std::byte> begin, const std::string& path);
 
 /// Reads the dynamic section of the file in `image` and takes the constructors out, so that dlopen does not run them: an
-/// exception that leaves a constructor inside dlopen ends the process.
+/// exception that leaves a constructor inside dlopen ends the process. `unneeded`: a library that the loader is not to look for.
 /// @throws UsageError  as check_header; or the file ends before its segments do
-ElfInfo take_constructors(std::span<std::byte> image, const std::string& path);
+ElfInfo take_constructors(std::span<std::byte> image, const std::string& path, std::string_view unneeded = {});
 
 /// Names of the functions that a library exports. `dynamic`: its dynamic section, as it lies in memory (link_map::l_ld).
 std::vector<std::string> exported_functions(const void* dynamic);

@@ -36,6 +36,8 @@ namespace {
 constexpr const char* kNeedsTvm =
     "it needs TVM's runtime: install apache-tvm for the Python of every rank, or set TUTTI_TVM_LIBRARY to its libtvm_runtime.so";
 
+constexpr const char* kLibtvmFfi = "libtvm_ffi.so";
+
 struct Signature {
   dev_t device;
   ino_t inode;
@@ -114,6 +116,8 @@ void make_ourselves_visible() {
 }
 
 std::string explain(std::string why) {
+  if (why.find("undefined symbol: TVMFFI") != std::string::npos)
+    return why + "; libtvm_ffi has it: install apache-tvm-ffi for the Python of every rank, and link the library with it";
   for (const char* sign : {"libtvm", "undefined symbol: TVM", "undefined symbol: _ZN3tvm", "undefined symbol: _ZNK3tvm"})
     if (why.find(sign) != std::string::npos) return why + "; " + kNeedsTvm;
   return why;
@@ -121,17 +125,18 @@ std::string explain(std::string why) {
 
 }  // namespace
 
-bool Library::carries_modules(const std::string& path) {
+Library::Needs Library::needs_of(const std::string& path) {
   static std::mutex mutex;  // one reads the file
-  static auto& known = *new std::map<std::string, std::pair<Signature, bool>>;
+  static auto& known = *new std::map<std::string, std::pair<Signature, Needs>>;
   const std::string real = real_path(path);
   const Signature signature = signature_of(real);
   const std::lock_guard lock(mutex);
   if (const auto it = known.find(real); it != known.end() && it->second.first == signature) return it->second.second;
   std::vector<std::byte> image = read_library(real);
-  const bool carries = take_constructors(image, real).carries_modules;
-  known[real] = {signature, carries};
-  return carries;
+  const ElfInfo info = take_constructors(image, real);
+  const Needs needs{info.carries_modules, std::ranges::find(info.needed, kLibtvmFfi) != info.needed.end()};
+  known[real] = {signature, needs};
+  return needs;
 }
 
 namespace {
@@ -183,7 +188,7 @@ Library& Library::open(const std::string& path) {
 
 void Library::load() {
   std::vector<std::byte> image = read_library(path_);
-  const ElfInfo info = take_constructors(image, path_);
+  const ElfInfo info = take_constructors(image, path_, has_foreign_runtime() ? "" : kLibtvmFfi);  // ours have the same names
   make_ourselves_visible();
   load_neighbours(info, path_);
   image_ = executable_copy(image, std::filesystem::path(path_).filename());

@@ -29,8 +29,12 @@ class Library {
   /// @throws ModuleError  a constructor threw
   static Library& open(const std::string& path);
 
-  /// Whether TVM's runtime has to load it: it carries other modules.  @throws UsageError  as open
-  static bool carries_modules(const std::string& path);
+  struct Needs {
+    bool tvm;         ///< TVM's runtime has to load it: it carries other modules
+    bool libtvm_ffi;  ///< it is linked with that
+  };
+  /// Without loading it.  @throws UsageError  as open
+  static Needs needs_of(const std::string& path);
 
   static Library* find(void* context);  ///< null: that is none of our libraries
 

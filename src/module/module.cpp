@@ -50,7 +50,9 @@ Function get_function(const Module& module, const std::string& name) {
 }
 
 Module open_module(const std::string& path) {
-  if (Library::carries_modules(path) && find_tvm(path)) return {nullptr, path, load_by_tvm(path)};
+  const Library::Needs needs = Library::needs_of(path);
+  if (needs.tvm && find_tvm(path)) return {nullptr, path, load_by_tvm(path)};
+  if (needs.libtvm_ffi) find_libtvm_ffi(path);
   try {
     Library& library = Library::open(path);
     return {&library, library.path(), {}};

@@ -17,6 +17,7 @@ namespace {
 
 /// What holds state and must therefore be one for the process.
 struct Foreign {
+  void* library;  ///< of dlopen
   decltype(&TVMFFIErrorSetRaised) set_raised;
   decltype(&TVMFFIErrorMoveFromRaised) move_from_raised;
   decltype(&TVMFFIFunctionGetGlobal) get_global;
@@ -87,6 +88,15 @@ ObjectRef move_from_raised() {
   return std::move(raised);
 }
 
+void* function_of_libtvm_ffi(const char* name, const void* ours, std::atomic<void*>& known) {
+  if (void* function = known.load(std::memory_order_acquire)) return function;
+  const Foreign* f = foreign();
+  void* const found = f ? dlsym(f->library, name) : nullptr;
+  if (!found || found == ours) return nullptr;
+  known.store(found, std::memory_order_release);
+  return found;
+}
+
 bool brings_foreign_runtime(void* library) { return find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised) != nullptr; }
 
 bool has_foreign_runtime() { return foreign() != nullptr; }
@@ -110,7 +120,8 @@ void set_foreign_function(const std::string& name, const ObjectRef& function) {
 
 void adopt_foreign_runtime(void* library) {
   if (adopted.load()) return;
-  const Foreign found{find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
+  const Foreign found{library,
+                      find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
                       find(library, "TVMFFIErrorMoveFromRaised", &TVMFFIErrorMoveFromRaised),
                       find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal),
                       find(library, "TVMFFIFunctionSetGlobal", &TVMFFIFunctionSetGlobal),
@@ -120,6 +131,9 @@ void adopt_foreign_runtime(void* library) {
   const Foreign* none = nullptr;
   const auto* made = new Foreign(found);  // for the life of the process
   if (!adopted.compare_exchange_strong(none, made)) return delete made;
+  const auto allocator = find(library, "TVMFFIEnvGetDLPackManagedTensorAllocator", &TVMFFIEnvGetDLPackManagedTensorAllocator);
+  const auto set_allocator = find(library, "TVMFFIEnvSetDLPackManagedTensorAllocator", &TVMFFIEnvSetDLPackManagedTensorAllocator);
+  if (allocator && set_allocator && !allocator()) set_allocator(&allocate_tensor, 1, nullptr);
   log(LogLevel::kInfo, "modules use libtvm_ffi from now on");
 }
 
@@ -139,6 +153,19 @@ std::vector<ContextSymbol> context_symbols() {
   TUTTI_SYMBOL(TVMFFIErrorSetRaisedFromCStrParts);
   TUTTI_SYMBOL(TVMFFIErrorMoveFromRaised);
   TUTTI_SYMBOL(TVMFFIErrorCreate);
+  TUTTI_SYMBOL(TVMFFIErrorCreateWithCauseAndExtraContext);
+  TUTTI_SYMBOL(TVMFFIBacktrace);
+  TUTTI_SYMBOL(TVMFFIGetVersion);
+  TUTTI_SYMBOL(TVMFFITypeKeyToIndex);
+  TUTTI_SYMBOL(TVMFFITypeGetOrAllocIndex);
+  TUTTI_SYMBOL(TVMFFIGetTypeInfo);
+  TUTTI_SYMBOL(TVMFFIHandleInitOnce);
+  TUTTI_SYMBOL(TVMFFIHandleDeinitOnce);
+  TUTTI_SYMBOL(TVMFFITensorFromDLPack);
+  TUTTI_SYMBOL(TVMFFITensorFromDLPackVersioned);
+  TUTTI_SYMBOL(TVMFFITensorToDLPack);
+  TUTTI_SYMBOL(TVMFFITensorToDLPackVersioned);
+  TUTTI_SYMBOL(TVMFFITensorCreateUnsafeView);
   TUTTI_SYMBOL(TVMFFIStringFromByteArray);
   TUTTI_SYMBOL(TVMFFIBytesFromByteArray);
   TUTTI_SYMBOL(TVMFFIDataTypeFromString);

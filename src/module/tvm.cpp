@@ -58,13 +58,23 @@ void load_parts_beside(const fs::path& runtime) {
       if (!open_shared(entry.path())) log(LogLevel::kInfo, "{} is not used: {}", name, dlerror());
 }
 
-/// libtvm_ffi first, which the runtime needs: wheels have it in another package's folder.
+/// In the folder of TVM's runtime; wheels have it in another package's.
+bool load_ffi_beside(const fs::path& runtime) {
+  const fs::path folder = runtime.parent_path();
+  return is_loaded(kFfi) || open_shared(folder / kFfi) || open_shared(folder / "../../tvm_ffi/lib" / kFfi);
+}
+
+/// In the package of this Python, if there is a Python.
+std::string library_of_python(const char* package, const char* file) {
+  const auto find = find_global_func("runtime.disco._library_of_tvm");
+  return find ? (*find)(List{package, file}).as<std::string>() : "";
+}
+
+/// libtvm_ffi first, which the runtime needs.
 bool load_from(const fs::path& runtime) {
   if (!runtime.has_parent_path()) return open_shared(runtime) != nullptr;  // the system looks for it
   if (std::error_code none; !fs::exists(runtime, none)) return false;
-  const fs::path folder = runtime.parent_path();
-  for (const fs::path& ffi : {folder / kFfi, folder / "../../tvm_ffi/lib" / kFfi})
-    if (is_loaded(kFfi) || open_shared(ffi)) break;
+  load_ffi_beside(runtime);
   if (!open_shared(runtime)) {
     log(LogLevel::kWarn, "TVM's runtime can't be loaded: {}", dlerror());
     return false;
@@ -110,14 +120,22 @@ bool find_tvm(const std::string& path_of_module) {
   const auto look_for_it = [&] {
     if (const std::string& told = settings().tvm_library; !told.empty()) return load_from(told);
     if (load_from(fs::path(path_of_module).parent_path() / kRuntime)) return true;
-    if (const auto python = find_global_func("runtime.disco._tvm_runtime"))
-      if (const auto found = (*python)({}).as<std::string>(); !found.empty() && load_from(found)) return true;
+    if (const std::string found = library_of_python("tvm", kRuntime); !found.empty() && load_from(found)) return true;
     return load_from(kRuntime);
   };
   const bool is_here = is_loaded(kRuntime) || look_for_it();
   if (!is_here || !has_foreign_runtime()) return false;
   publish();
   return is_published = true;
+}
+
+bool find_libtvm_ffi(const std::string& path_of_module) {
+  const std::lock_guard lock(mutex);
+  if (is_loaded(kFfi)) return true;
+  if (const std::string& told = settings().tvm_library; !told.empty()) return load_ffi_beside(told);
+  if (open_shared(fs::path(path_of_module).parent_path() / kFfi)) return true;
+  if (const std::string found = library_of_python("tvm_ffi", kFfi); !found.empty() && open_shared(found)) return true;
+  return open_shared(kFfi) != nullptr;
 }
 
 Value load_by_tvm(const std::string& path) {

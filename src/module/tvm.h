@@ -11,6 +11,9 @@ namespace tutti::ffi {
 /// compiled models call: ours on workers' threads, on others what was there before.
 bool find_tvm(const std::string& path_of_module);
 
+/// The same for libtvm_ffi alone, which libraries need that were built with its headers and linked with it.
+bool find_libtvm_ffi(const std::string& path_of_module);
+
 /// The module object of a library, made by TVM's loader: one for a process and file.
 /// @throws ModuleError  what TVM says
 Value load_by_tvm(const std::string& path);

@@ -121,14 +121,14 @@ _register_global_func("tutti.python.define", unpack, True)
 _register_global_func("runtime.disco._import_python_module", import_module, True)
 
 
-def tvm_runtime():
-    """Where this Python's TVM has its runtime, which a compiled model needs; "" if there is none. Nothing is imported."""
+def library_of_tvm(package, file):
+    """Where this Python's `package` (tvm, tvm_ffi) has its library, which modules of TVM need; "" if there is none. Nothing is imported."""
     try:
-        spec = importlib.util.find_spec("tvm")
+        spec = importlib.util.find_spec(package)
     except Exception:  # somebody's stand-in for it
         spec = None
-    runtime = os.path.join(os.path.dirname(spec.origin), "lib", "libtvm_runtime.so") if spec and spec.origin else ""
-    return runtime if os.path.exists(runtime) else ""
+    library = os.path.join(os.path.dirname(spec.origin), "lib", file) if spec and spec.origin else ""
+    return library if os.path.exists(library) else ""
 
 
-_register_global_func("runtime.disco._tvm_runtime", tvm_runtime, True)
+_register_global_func("runtime.disco._library_of_tvm", library_of_tvm, True)

@@ -21,10 +21,10 @@ EXPORT int __tvm_ffi_f(void* self, const TVMFFIAny* args, int32_t num_args, TVMF
 }
 #endif
 #ifdef NEEDS_TVM_SYMBOL
-int TVMFFITypeRegisterField(int32_t type_index, const void* info);
+int TVMFFIBigIntFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 EXPORT int __tvm_ffi_f(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)args, (void)num_args, (void)result;
-  return TVMFFITypeRegisterField(64, 0);
+  return TVMFFIBigIntFromByteArray(0, 0);
 }
 #endif
 #ifdef NEEDS_TVM_BACKEND
