@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 
+#include "core/lent_tensor.h"
 #include "module/call.h"
 #include "module/runtime.h"
 #include "tutti/abi.h"
@@ -30,37 +31,10 @@ TVMFFIObjectHandle take_over(Managed* from, int32_t alignment, int32_t must_be_c
   return make_box(wrap(from->dl_tensor, release)).release();
 }
 
-template <class Managed>
-struct Lent {
-  Managed managed{};
-  Tensor tensor;
-  Shape shape, strides;
-};
-
-template <class Managed>
-Managed* lend(Tensor tensor) {
-  auto lent = std::make_unique<Lent<Managed>>();
-  lent->tensor = std::move(tensor);
-  lent->shape = lent->tensor.shape();
-  lent->strides = lent->tensor.strides();
-  const DType dtype = lent->tensor.dtype();
-  const Device device = lent->tensor.device();
-  lent->managed.dl_tensor = {.data = lent->tensor.base(),
-                             .device = {device.type, device.id},
-                             .ndim = static_cast<int32_t>(lent->shape.size()),
-                             .dtype = {dtype.code, dtype.bits, dtype.lanes},
-                             .shape = lent->shape.data(),
-                             .strides = lent->strides.data(),
-                             .byte_offset = lent->tensor.byte_offset()};
-  lent->managed.manager_ctx = lent.get();
-  lent->managed.deleter = [](Managed* self) { delete static_cast<Lent<Managed>*>(self->manager_ctx); };
-  return &lent.release()->managed;
-}
-
 Tensor tensor_in(TVMFFIObjectHandle object) { return tensor_of(ObjectRef::share(static_cast<TVMFFIObject*>(object))); }
 
 DLManagedTensorVersioned* lend_versioned(Tensor tensor) {
-  auto* lent = lend<DLManagedTensorVersioned>(std::move(tensor));
+  auto* lent = detail::lend<DLManagedTensorVersioned>(std::move(tensor));
   lent->version = {1, 0};
   return lent;
 }
@@ -112,7 +86,7 @@ int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t requ
   });
 }
 int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out) {
-  return guard([&] { *out = lend<DLManagedTensor>(tensor_in(from)); });
+  return guard([&] { *out = detail::lend<DLManagedTensor>(tensor_in(from)); });
 }
 int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out) {
   return guard([&] { *out = lend_versioned(tensor_in(from)); });

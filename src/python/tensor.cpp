@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <pybind11/numpy.h>
 
+#include "core/lent_tensor.h"
+#include "python/exchange.h"
 #include "python/gil.h"
 #include "python/object.h"
 #include "python/ref_object.h"
@@ -18,25 +20,9 @@ struct ManagedTensor {
   void (*deleter)(ManagedTensor* self);
 };
 
-struct Exported {
-  ManagedTensor managed;
-  Tensor tensor;
-  Shape shape, strides;
-};
-
 py::capsule to_dlpack(const Tensor& tensor) {
-  auto* exported = new Exported{.managed = {}, .tensor = tensor, .shape = tensor.shape(), .strides = tensor.strides()};
-  const DType dtype = tensor.dtype();
-  exported->managed.dl_tensor = {.data = tensor.base(),
-                                 .device = {tensor.device().type, tensor.device().id},
-                                 .ndim = static_cast<int32_t>(exported->shape.size()),
-                                 .dtype = {dtype.code, dtype.bits, dtype.lanes},
-                                 .shape = exported->shape.data(),
-                                 .strides = exported->strides.data(),
-                                 .byte_offset = tensor.byte_offset()};
-  exported->managed.manager_ctx = exported;
-  exported->managed.deleter = [](ManagedTensor* self) { delete static_cast<Exported*>(self->manager_ctx); };
-  return py::capsule(&exported->managed, "dltensor", [](PyObject* capsule) {
+  auto* lent = detail::lend<ManagedTensor>(tensor);
+  return py::capsule(lent, "dltensor", [](PyObject* capsule) {
     if (!PyCapsule_IsValid(capsule, "dltensor")) return;  // somebody has taken it
     auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
     managed->deleter(managed);
@@ -68,21 +54,13 @@ py::object capsule_of(py::handle object) {
 }
 
 Tensor from_dlpack(py::handle object) {
+  if (auto taken = take_by_exchange(object)) return *taken;
   const py::object capsule = capsule_of(object);
   if (!PyCapsule_IsValid(capsule.ptr(), "dltensor"))
     throw UsageError("from_dlpack: __dlpack__() gave no capsule named \"dltensor\"");
   auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-  std::shared_ptr<ManagedTensor> kept(managed, [](ManagedTensor* m) {
-    if (!m->deleter || !is_alive()) return;
-    const WithGil gil;  // its objects may be Python's
-    m->deleter(m);
-  });
-  const dl::Tensor& t = managed->dl_tensor;
-  const auto n = static_cast<size_t>(t.ndim);
-  return Tensor::wrap(static_cast<std::byte*>(t.data) + t.byte_offset, Shape(t.shape, t.shape + n),
-                      {t.dtype.code, t.dtype.bits, t.dtype.lanes}, [kept]() mutable { kept.reset(); },
-                      t.strides ? Shape(t.strides, t.strides + n) : Shape(), {t.device.device_type, t.device.device_id});
+  return take_over(managed);
 }
 
 /// pybind11 looks numpy up inside a C++ static: whoever waited for that with Python's lock, while numpy is imported without it,
@@ -252,6 +230,7 @@ void bind_tensor(py::module_& module) {
       .def("__repr__", [](const Tensor& self) {
         return fmt::format("Tensor({}, {}, {})", to_string(self.shape()), to_string(self.dtype()), to_string(self.device()));
       });
+  offer_exchange(tensor);
   module.def(
       "from_dlpack", [](const py::object& array) { return from_dlpack(array); }, py::arg("array"),
       "A tensor on the memory of anything with __dlpack__ (numpy, torch, cupy, jax), which it keeps alive.");

@@ -3,7 +3,7 @@
 usage: mpirun -n 4 python3 -m tutti script.py [arguments]
        mpirun -n 4 python3 -m tutti -m module [arguments]
        mpirun -n 4 python3 -m tutti -c 'commands' [arguments]
-       ... -m tutti --tvm script.py        the same: tvm.runtime.disco is tutti's (see tutti.tvm)
+       ... -m tutti --tvm script.py        (or -m, -c) the same: tvm.runtime.disco is tutti's (see tutti.tvm)
        python3 -m tutti                    on a terminal: interactive
        tutti repl -n 4                     the same, with a session on ranks of mpirun
 """
@@ -90,7 +90,8 @@ def main():
         return _core._run(sys.argv, lambda: _controller(_repl.run))
     for_tvm = arguments[:1] == ["--tvm"]
     arguments = arguments[for_tvm:]
-    if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-c", "-m") and len(arguments) < 2):
+    is_unknown = arguments and arguments[0].startswith("-") and arguments[0] not in ("-c", "-m") and not os.path.exists(arguments[0])
+    if not arguments or is_unknown or (arguments[0] in ("-c", "-m") and len(arguments) < 2):
         print(__doc__.strip(), file=sys.stdout if arguments and arguments[0] in ("-h", "--help") else sys.stderr)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
     from . import _core

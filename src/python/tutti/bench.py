@@ -90,6 +90,46 @@ def product_ratio(session, extent=1024):
     return ratios[4]
 
 
+def of_tvm(session, repeats, times=20_000):
+    """A compiled function of TVM's virtual machine on every worker, of the same one called in this process; and what it takes to hand tensors over."""
+    import tempfile
+
+    import tvm
+    import tvm_ffi
+    from tvm import relax
+    from tvm.script import relax as R
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", R.Tensor((8, 8), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.add(x, x)))
+    compiled = tvm.compile(builder.finalize(), target="llvm")
+    alone, host = relax.VirtualMachine(compiled, tvm.cpu())["main"], tvm.runtime.tensor(numpy.ones((8, 8), "float32"))
+    with tempfile.TemporaryDirectory() as folder:
+        compiled.export_library(folder + "/model.so")
+        remote, everywhere = session.load_vm_module(folder + "/model.so")["main"], session.broadcast(host)
+        session.sync_all()
+
+    def repeat(function, *arguments):
+        for _ in range(times):
+            function(*arguments)
+        session.sync_all()
+
+    def ns(function, *arguments):
+        repeat(function, *arguments)  # warm
+        return median(lambda: seconds(lambda: repeat(function, *arguments)), repeats) / times * 1e9
+
+    in_process, ours = ns(alone, host), tutti.tensor(host)
+    return [
+        ["calls of a compiled function of TVM's, in this process", 1e9 / in_process, "/s"],
+        ["the same on every worker, of that", in_process / ns(remote, everywhere), "x"],
+        ["tvm_ffi.from_dlpack(tutti's tensor)", ns(tvm_ffi.from_dlpack, ours), "ns"],
+        ["tvm_ffi.from_dlpack(TVM's tensor)", ns(tvm_ffi.from_dlpack, host), "ns"],
+        ["tutti.from_dlpack(TVM's tensor)", ns(tutti.from_dlpack, host), "ns"],
+        ["numpy.from_dlpack(tutti's tensor)", ns(numpy.from_dlpack, ours), "ns"],
+    ]
+
+
 def import_seconds(module="tutti"):
     def once():
         code = f"import time; b = time.perf_counter(); import {module}; print(time.perf_counter() - b)"
@@ -129,11 +169,14 @@ def main():
     parser = argparse.ArgumentParser(prog="python3 -m tutti.bench", description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="runs of which the median is shown")
     parser.add_argument("--workers", type=int, default=2, help="threads, without mpirun")
+    parser.add_argument("--tvm", action="store_true", help="also calls of a model that TVM compiles, and tensors handed over")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     options = parser.parse_args()
     with tutti.Session() if is_rank() else tutti.ThreadedSession(options.workers) as session:
         about = repr(session)
         rows = measure(session, options.repeats)
+        if options.tvm:
+            rows += of_tvm(session, options.repeats)
     if not is_rank():  # they start processes
         rows.append(["import tutti", import_seconds(), "s"])
         rows.append(["import numpy", import_seconds("numpy"), "s"])

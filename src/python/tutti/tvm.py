@@ -6,9 +6,10 @@
     session = disco.ThreadedSession(num_workers=4)
     model = session.load_vm_module("model.so")
 
-A program that is not to be changed: `python3 -m tutti --tvm script.py`, also under mpirun or srun. The session API is that of
+A program left as it is: `python3 -m tutti --tvm script.py`, also under mpirun or srun. The session API is that of
 tutti.disco. TVM's values are taken wherever tutti's are (tensors without a copy, shapes, arrays, devices, dtypes), and
-debug_get_from_remote gives TVM's. On workers the collectives are in TVM's registry, under Disco's names.
+debug_get_from_remote gives TVM's, to all users of tutti in this process. On workers the collectives are in TVM's
+registry, under Disco's names.
 
 Raises ImportError if apache-tvm is not installed.
 """
@@ -19,11 +20,15 @@ try:
     import tvm as _tvm
     import tvm_ffi as _ffi
 except ModuleNotFoundError as error:
+    if error.name not in ("tvm", "tvm_ffi"):
+        raise
     raise ImportError(f"tutti.tvm needs TVM: pip install apache-tvm ({error})") from None
 
 from . import _core, _types
 from .disco import DiscoAction, DModule, DPackedFunc, DRef, Session, SocketSession, ThreadedSession
 from .disco import ProcessSession as _ProcessSession
+
+REDUCE_OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}  # Disco's numbers
 
 __all__ = ["DiscoAction", "DModule", "DPackedFunc", "DRef", "ProcessSession", "Session", "SocketSession", "ThreadedSession"]
 
@@ -44,13 +49,15 @@ def _to_device(device):
 def _to_tvm(value):
     """What a worker has returned, as TVM has it."""
     if isinstance(value, list):
-        return [_to_tvm(item) for item in value]
+        return _ffi.Array([_to_tvm(item) for item in value])
     if isinstance(value, str):
         return _ffi.dtype(value) if isinstance(value, _types.DataType) else _ffi.core.String(value)
     if isinstance(value, _types.Shape):
         return _ffi.Shape(value)
     if isinstance(value, _core.Device):
         return _tvm.runtime.Device(value.device_type, value.index)
+    if isinstance(value, _core.PackedFunc):
+        return lambda *arguments: _to_tvm(value(*arguments))
     return _tvm.runtime.from_dlpack(value) if isinstance(value, _core.Tensor) else value
 
 
@@ -70,4 +77,4 @@ _types.converters.update({
 })
 DRef.debug_get_from_remote = _debug_get_from_remote
 _core.get_global_func("runtime.disco._adopt_tvm")()
-_tvm.runtime.disco = sys.modules["tvm.runtime.disco"] = sys.modules["tvm.runtime.disco.session"] = sys.modules[__name__]
+session = _tvm.runtime.disco = sys.modules["tvm.runtime.disco"] = sys.modules["tvm.runtime.disco.session"] = sys.modules[__name__]

@@ -16,6 +16,7 @@ import tutti
 import tutti.tvm
 from tvm.runtime import disco  # isort: skip
 
+GROUPS = WORKERS if WORKERS % 2 else 2
 Session = disco.ThreadedSession if KIND == "thread" else disco.ProcessSession  # in an MPI job its ranks
 
 
@@ -28,9 +29,7 @@ def session(request):
 
 @pytest.fixture
 def groups():
-    if WORKERS % 2:
-        pytest.skip("an odd number of workers")
-    with Session(num_workers=WORKERS, num_groups=2) as made:
+    with Session(num_workers=WORKERS, num_groups=GROUPS) as made:
         made.init_ccl("mpi", *range(WORKERS))
         yield made
 
@@ -53,6 +52,10 @@ def numbers(*shape):
 def test_it_is_tuttis():
     assert disco is tutti.tvm and disco.DRef is tutti.DRef
     assert tvm.runtime.disco.Session is tutti.Session
+    from tvm.runtime.disco import session as module
+    from tvm.runtime.disco.session import REDUCE_OPS, ProcessSession
+
+    assert module is disco and ProcessSession is tutti.tvm.ProcessSession and REDUCE_OPS["max"] == 3
     assert tvm_ffi.get_global_func("runtime.disco.compiled_ccl")() in ("mpi", "nccl", "rccl")
 
 
@@ -75,10 +78,55 @@ def test_strings_and_shapes_are_tvms(session):
         assert isinstance(value, tvm.runtime.ShapeTuple)
 
 
-@pytest.mark.parametrize("value", [tvm.cpu(0), tvm_ffi.dtype("int8"), tvm_ffi.Array([1, "two", tvm_ffi.Array([3.0])])])
+@pytest.mark.parametrize("value", [tvm.cpu(0), tvm_ffi.dtype("int8"), None, 7, 2.5, True, b"bytes"])
 def test_other_values_of_tvms(session, value):
     for got in of_all(session.get_global_func("tutti.echo")(value)):
-        assert got == value or list(got) == [1, "two", [3.0]]
+        assert got == value and isinstance(got, type(value))
+
+
+def test_arrays_of_tvms(session):
+    """Nested, and with a register inside: as an argument, and back."""
+    register = session.broadcast(numbers(2))
+    for got in of_all(session.get_global_func("tutti.echo")(tvm_ffi.Array([1, "two", tvm_ffi.Array([3.0])]))):
+        assert isinstance(got, tvm_ffi.Array) and isinstance(got[2], tvm_ffi.Array)
+        assert (got[0], got[1], list(got[2])) == (1, "two", [3.0])
+    for got in of_all(session.get_global_func("tutti.echo")([register, 4])):
+        assert isinstance(got[0], tvm.runtime.Tensor) and list(got[0].numpy()) == [0, 1] and got[1] == 4
+
+
+@pytest.fixture
+def threads():
+    """In other processes workers know what the modules that they import register."""
+    with disco.ThreadedSession(num_workers=WORKERS) as made:
+        yield made
+
+
+def test_functions_that_are_registered_late(threads):
+    @tvm_ffi.register_global_func("tutti.test.late", override=True)
+    def late(x, shape, nothing):
+        assert isinstance(x, tvm.runtime.Tensor) and nothing is None
+        return [x.numpy().sum(), shape]
+
+    for got in of_all(threads.get_global_func("tutti.test.late")(tvm.runtime.tensor(numbers(3)), tvm.runtime.ShapeTuple([4]), None)):
+        assert got[0] == 3 and list(got[1]) == [4]
+
+    @tvm_ffi.register_global_func("tutti.test.fails", override=True)
+    def fails():
+        raise ValueError("as it should")
+
+    with pytest.raises(tutti.RemoteError, match="(?s)ValueError: as it should.*in fails"):
+        threads.get_global_func("tutti.test.fails")()
+        threads.sync_all()
+
+
+def test_tensors_into_single_workers(session):
+    x = session.empty((2, 2), "float32")
+    for worker in range(WORKERS):
+        x.debug_copy_from(worker, tvm.runtime.tensor(numbers(2, 2) + worker))
+    for worker, got in enumerate(of_all(x)):
+        np.testing.assert_array_equal(got.numpy(), numbers(2, 2) + worker)
+    for worker, got in enumerate(of_all(session.scatter(tvm.runtime.tensor(numbers(WORKERS, 3))))):
+        np.testing.assert_array_equal(got.numpy(), numbers(WORKERS, 3)[worker])
 
 
 def test_tensors_of_tvms(session):
@@ -142,15 +190,15 @@ def test_broadcast_and_scatter_of_arrays(session):
 
 
 def test_groups(groups):
-    half = WORKERS // 2
+    size = WORKERS // GROUPS
     parts = [numbers(2, 3) + w for w in range(WORKERS)]
     x = on_each(groups, parts)
-    summed, gathered, sent = (groups.empty(shape, "float32") for shape in ((2, 3), (half, 2, 3), (2, 3)))
+    summed, gathered, sent = (groups.empty(shape, "float32") for shape in ((2, 3), (size, 2, 3), (2, 3)))
     groups.allreduce(x, summed)
     groups.allgather(x, gathered)
     groups.broadcast_from_worker0(x, sent)
     for worker in range(WORKERS):
-        own = parts[worker // half * half :][:half]
+        own = parts[worker // size * size :][:size]
         np.testing.assert_array_equal(summed.debug_get_from_remote(worker).numpy(), sum(own))
         np.testing.assert_array_equal(gathered.debug_get_from_remote(worker).numpy(), np.stack(own))
         np.testing.assert_array_equal(sent.debug_get_from_remote(worker).numpy(), own[0])

@@ -22,6 +22,7 @@ def model():
     return builder.finalize()
 
 
+assert disco.__name__ == "tutti.tvm", disco
 session = kind(num_workers=workers)
 x = np.arange(12, dtype="float32").reshape(3, 4)
 with tempfile.TemporaryDirectory() as folder:
