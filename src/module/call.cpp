@@ -8,6 +8,7 @@
 #include "core/demangle.h"
 #include "core/type_name.h"
 #include "module/check.h"
+#include "module/module.h"
 #include "module/runtime.h"
 
 namespace tutti::ffi {
@@ -226,6 +227,7 @@ TVMFFIAny to_owned(const Value& value) {
     case Kind::kFunction: return object(make_box(value));
     case Kind::kOpaque:
       if (auto* foreign = opaque_cast<ObjectRef>(value)) return object(*foreign);
+      if (auto* module = opaque_cast<Module>(value); module && !module->object.is_none()) return to_owned(module->object);
       if (auto* pointer = opaque_cast<void*>(value)) return any = pod(kTVMFFIOpaquePtr), any.v_ptr = *pointer, any;
       return object(make_box(value));
     case Kind::kRegister: break;

@@ -7,7 +7,7 @@
 #include "core/builtins.h"
 #include "core/printable.h"
 #include "module/call.h"
-#include "module/library.h"
+#include "module/module.h"
 #include "module/runtime.h"
 #include "module/tvm.h"
 #include "tutti/function.h"
@@ -16,13 +16,6 @@
 namespace tutti::ffi {
 using namespace detail;
 namespace {
-
-/// A library, or the object that its vm_load_executable made; or a module of TVM's own.
-struct Module {
-  Library* library;  ///< null: TVM has loaded it
-  std::string path;
-  Value object;
-};
 
 const ObjectRef* object_in(const Value& value) { return opaque_cast<ObjectRef>(value); }
 

@@ -109,6 +109,14 @@ def test_views_are_taken(session, compiled):
     np.testing.assert_array_equal(y.debug_get_from_remote(0).numpy(), 2 * x[16:32])
 
 
+def test_a_module_is_an_argument(session, compiled):
+    """As Disco's DModule gets its functions."""
+    model = session.load_vm_module(compiled(elementwise()))
+    double = tutti.DPackedFunc(session.get_global_func("ffi.ModuleGetFunction")(model, "double", False), session)
+    x = random_array(2, 16, 8)
+    np.testing.assert_array_equal(double(session.broadcast(x)).debug_get_from_remote(WORKERS - 1).numpy(), 2 * x)
+
+
 def test_a_function_that_is_missing(session, compiled):
     model = session.load_vm_module(compiled(elementwise()))
     with pytest.raises((RuntimeError, AttributeError), match="no function 'triple'"):
