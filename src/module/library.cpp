@@ -188,14 +188,22 @@ Library& Library::open(const std::string& path) {
 
 void Library::load() {
   std::vector<std::byte> image = read_library(path_);
-  const ElfInfo info = take_constructors(image, path_, has_foreign_runtime() ? "" : kLibtvmFfi);  // ours have the same names
+  const ElfInfo info = take_constructors(image, path_);
   make_ourselves_visible();
   load_neighbours(info, path_);
-  image_ = executable_copy(image, std::filesystem::path(path_).filename());
-  const std::string name = image_ ? fmt::format("/proc/{}/fd/{}", getpid(), image_.get()) : path_;
-  handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string name, why;
+  const auto open = [&] {
+    image_ = executable_copy(image, std::filesystem::path(path_).filename());
+    name = image_ ? fmt::format("/proc/{}/fd/{}", getpid(), image_.get()) : path_;
+    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle_) why = dlerror();
+  };
+  open();
+  if (!handle_ && image_ && why.starts_with(fmt::format("{}: cannot open", kLibtvmFfi))) {
+    take_constructors(image, path_, kLibtvmFfi);  // ours have the same names
+    open();
+  }
   if (!handle_) {
-    std::string why = dlerror();
     if (size_t at = why.find(name); at == 0) why.erase(0, name.size() + std::min<size_t>(2, why.size() - name.size()));
     throw SystemError(fmt::format("{} on {} can't be loaded: {}", path_, host_name(), explain(why)));
   }

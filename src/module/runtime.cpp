@@ -40,6 +40,31 @@ struct Sought {
   std::string path;              ///< of libtvm_ffi; empty: it is not among them
 };
 
+template <class F>
+F find(void* library, const char* name, F ours) {
+  auto found = reinterpret_cast<F>(dlsym(library, name));
+  return found == ours ? nullptr : found;
+}
+
+void adopt(void* library) {
+  if (adopted.load()) return;
+  const Foreign found{library,
+                      find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
+                      find(library, "TVMFFIErrorMoveFromRaised", &TVMFFIErrorMoveFromRaised),
+                      find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal),
+                      find(library, "TVMFFIFunctionSetGlobal", &TVMFFIFunctionSetGlobal),
+                      find(library, "TVMFFIEnvModLookupFromImports", &TVMFFIEnvModLookupFromImports),
+                      find(library, "TVMFFIEnvModRegisterContextSymbol", &TVMFFIEnvModRegisterContextSymbol)};
+  if (!found.set_raised || !found.move_from_raised || !found.get_global) return;
+  const Foreign* none = nullptr;
+  const auto* made = new Foreign(found);  // for the life of the process
+  if (!adopted.compare_exchange_strong(none, made)) return delete made;
+  const auto allocator = find(library, "TVMFFIEnvGetDLPackManagedTensorAllocator", &TVMFFIEnvGetDLPackManagedTensorAllocator);
+  const auto set_allocator = find(library, "TVMFFIEnvSetDLPackManagedTensorAllocator", &TVMFFIEnvSetDLPackManagedTensorAllocator);
+  if (allocator && set_allocator && !allocator()) set_allocator(&allocate_tensor, 1, nullptr);
+  log(LogLevel::kInfo, "modules use libtvm_ffi from now on");
+}
+
 /// A program may bring libtvm_ffi at any time, and what it loads then may find our functions in the place of that one's. Asked
 /// for at each use: without a look at the file system, and at the libraries only if there are new ones.
 const Foreign* foreign() {
@@ -60,14 +85,8 @@ const Foreign* foreign() {
     looked_at.store(sought.loads, std::memory_order_relaxed);
     return nullptr;
   }
-  if (void* library = dlopen(sought.path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) adopt_foreign_runtime(library);
+  if (void* library = dlopen(sought.path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) adopt(library);
   return adopted.load();
-}
-
-template <class F>
-F find(void* library, const char* name, F ours) {
-  auto found = reinterpret_cast<F>(dlsym(library, name));
-  return found == ours ? nullptr : found;
 }
 
 }  // namespace
@@ -119,22 +138,8 @@ void set_foreign_function(const std::string& name, const ObjectRef& function) {
 }
 
 void adopt_foreign_runtime(void* library) {
-  if (adopted.load()) return;
-  const Foreign found{library,
-                      find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
-                      find(library, "TVMFFIErrorMoveFromRaised", &TVMFFIErrorMoveFromRaised),
-                      find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal),
-                      find(library, "TVMFFIFunctionSetGlobal", &TVMFFIFunctionSetGlobal),
-                      find(library, "TVMFFIEnvModLookupFromImports", &TVMFFIEnvModLookupFromImports),
-                      find(library, "TVMFFIEnvModRegisterContextSymbol", &TVMFFIEnvModRegisterContextSymbol)};
-  if (!found.set_raised || !found.move_from_raised || !found.get_global) return;
-  const Foreign* none = nullptr;
-  const auto* made = new Foreign(found);  // for the life of the process
-  if (!adopted.compare_exchange_strong(none, made)) return delete made;
-  const auto allocator = find(library, "TVMFFIEnvGetDLPackManagedTensorAllocator", &TVMFFIEnvGetDLPackManagedTensorAllocator);
-  const auto set_allocator = find(library, "TVMFFIEnvSetDLPackManagedTensorAllocator", &TVMFFIEnvSetDLPackManagedTensorAllocator);
-  if (allocator && set_allocator && !allocator()) set_allocator(&allocate_tensor, 1, nullptr);
-  log(LogLevel::kInfo, "modules use libtvm_ffi from now on");
+  adopt(library);
+  foreign();
 }
 
 std::vector<ContextSymbol> context_symbols() {

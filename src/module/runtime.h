@@ -36,7 +36,7 @@ void* function_of_libtvm_ffi(const char* name, const void* ours, std::atomic<voi
 int allocate_tensor(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,
                     void (*set_error)(void* error_ctx, const char* kind, const char* message));
 
-/// Looks for libtvm_ffi in what `library` (a handle of dlopen; null: the program) has brought.
+/// Looks for libtvm_ffi in what `library` (a handle of dlopen; null: the program) has brought, and in what the program has.
 void adopt_foreign_runtime(void* library);
 
 /// The functions of tutti/abi.h: name and address, for the variables of compiled kernels; and those that were registered.
