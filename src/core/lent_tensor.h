@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 
 #include "tutti/tensor.h"
 
@@ -23,13 +22,13 @@ void describe(const Tensor& tensor, Described& as) {
 
 /// `Managed`: a DLManagedTensor or DLManagedTensorVersioned, whose deleter frees it. Version and flags are 0.
 template <class Managed>
-Managed* lend(Tensor tensor) {
+Managed* lend(const Tensor& tensor) {
   struct Lent {
     Managed managed{};
     Tensor tensor;
   };
   auto lent = std::make_unique<Lent>();
-  lent->tensor = std::move(tensor);
+  lent->tensor = tensor;
   describe(lent->tensor, lent->managed.dl_tensor);
   lent->managed.manager_ctx = lent.get();
   lent->managed.deleter = [](Managed* self) { delete static_cast<Lent*>(self->manager_ctx); };

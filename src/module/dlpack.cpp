@@ -33,8 +33,8 @@ TVMFFIObjectHandle take_over(Managed* from, int32_t alignment, int32_t must_be_c
 
 Tensor tensor_in(TVMFFIObjectHandle object) { return tensor_of(ObjectRef::share(static_cast<TVMFFIObject*>(object))); }
 
-DLManagedTensorVersioned* lend_versioned(Tensor tensor) {
-  auto* lent = detail::lend<DLManagedTensorVersioned>(std::move(tensor));
+DLManagedTensorVersioned* lend_versioned(const Tensor& tensor) {
+  auto* lent = detail::lend<DLManagedTensorVersioned>(tensor);
   lent->version = {1, 0};
   return lent;
 }

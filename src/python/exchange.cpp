@@ -50,8 +50,8 @@ const Tensor& tensor_in(void* object) {
   return py::handle(static_cast<PyObject*>(object)).cast<Tensor&>();
 }
 
-dl::ManagedTensorVersioned* lend_versioned(Tensor tensor) {
-  auto* lent = detail::lend<dl::ManagedTensorVersioned>(std::move(tensor));
+dl::ManagedTensorVersioned* lend_versioned(const Tensor& tensor) {
+  auto* lent = detail::lend<dl::ManagedTensorVersioned>(tensor);
   lent->version = kVersion;
   return lent;
 }
