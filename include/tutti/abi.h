@@ -169,9 +169,15 @@ typedef struct TVMFFITypeInfo {
   const void *fields, *methods, *metadata;
 } TVMFFITypeInfo;
 
-/* What tells of fields, methods and attributes, for libtvm_ffi's own use. */
+typedef struct {
+  TVMFFIByteArray name;
+  TVMFFIByteArray doc, metadata; /* for people and tools: not kept */
+  int64_t flags;
+  TVMFFIAny method; /* a function */
+} TVMFFIMethodInfo;
+
+/* What tells of fields and attributes, for libtvm_ffi's own use. */
 typedef struct TVMFFIFieldInfo TVMFFIFieldInfo;
-typedef struct TVMFFIMethodInfo TVMFFIMethodInfo;
 typedef struct TVMFFITypeMetadata TVMFFITypeMetadata;
 typedef struct TVMFFITypeAttrColumn TVMFFITypeAttrColumn;
 #endif
@@ -198,6 +204,7 @@ int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* view, TVMFFIAny* out);
 int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void* self), TVMFFIObjectHandle* out);
 int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out); /* *out: one reference; null if unknown */
 int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle function, int allow_override);
+int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* info, int allow_override);
 int TVMFFIFunctionCall(TVMFFIObjectHandle function, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
 /* The raised error of this thread. */
@@ -227,7 +234,8 @@ int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* met
 int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* name, const TVMFFIAny* value);
 const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* name); /* null: there is none */
 
-/* init_func fills *handle unless that is set already; deinit_func is given it, and it is null again. One at a time. */
+/* init_func fills *handle, which must not be null then, unless that is set already: one of all at a time. deinit_func is given
+ * what is there, and *handle is null again. */
 int TVMFFIHandleInitOnce(void** handle, int (*init_func)(void** result));
 int TVMFFIHandleDeinitOnce(void** handle, int (*deinit_func)(void* handle));
 
@@ -239,7 +247,8 @@ int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
 
 /* A new tensor of the prototype's shape, dtype and device (its data and strides are not read); uninitialised, row-major. */
 int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
-/* What TVMFFIEnvTensorAlloc then asks instead; null: ours again. For this thread, or for all threads without one of their own. */
+/* What TVMFFIEnvTensorAlloc then asks instead; null: ours again. For this thread, and for all threads without one of their own if
+ * for_all_threads. *out_original: this thread's own. */
 int TVMFFIEnvSetDLPackManagedTensorAllocator(TVMFFITensorAllocator allocator, int for_all_threads,
                                              TVMFFITensorAllocator* out_original);
 TVMFFITensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);

@@ -35,7 +35,7 @@ std::recursive_mutex& once() {
 
 void TVMFFIGetVersion(TVMFFIVersion* out) {
   TUTTI_BY_LIBTVM_FFI(TVMFFIGetVersion, out);
-  *out = {0, 1, 15};
+  *out = {0, 1, 16};
 }
 
 int TVMFFIObjectIncRef(TVMFFIObjectHandle object) {
@@ -47,7 +47,7 @@ int TVMFFIObjectDecRef(TVMFFIObjectHandle object) {
 int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(void* handle), TVMFFIObjectHandle* out) {
   return guard([&] {
     if (type_index < kTVMFFIObject) throw UsageError(fmt::format("type index {} is not that of an object", type_index));
-    if ((type_index > kTVMFFIObject && type_index < kTVMFFIModule) || type_index == kTVMFFIList)
+    if ((type_index > kTVMFFIObject && type_index < kTVMFFIModule) || type_index == kTVMFFIList || type_index == kTVMFFIDict)
       throw UsageError(
           fmt::format("type index {} has a layout of its own; use {}", type_index, static_cast<int>(kTVMFFIOpaquePyObject)));
     *out = make_opaque_object(handle, type_index, deleter).release();
@@ -72,12 +72,18 @@ int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out
   });
 }
 int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle function, int allow_override) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFIFunctionSetGlobal, name, function, allow_override);  // get_global_func looks there, too
+  // get_global_func looks there, too; TVM's Python registers names of Disco's that are ours
+  if (const std::string known = text(name); known.starts_with("runtime.disco.") || !find_global_func(known))
+    TUTTI_BY_LIBTVM_FFI(TVMFFIFunctionSetGlobal, name, function, allow_override);
   return guard([&] {
     const TVMFFIObject* object = header(function);
     if (object->type_index != kTVMFFIFunction) throw UsageError("TVMFFIFunctionSetGlobal: the object is not a function");
     detail::register_function(function_of(text(name), ObjectRef::share(header(function))), allow_override != 0);
   });
+}
+int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* info, int allow_override) {
+  TUTTI_BY_LIBTVM_FFI(TVMFFIFunctionSetGlobalFromMethodInfo, info, allow_override);
+  return TVMFFIFunctionSetGlobal(&info->name, info->method.v_obj, allow_override);
 }
 int TVMFFIFunctionCall(TVMFFIObjectHandle function, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   if (!function) return guard([] { throw UsageError("TVMFFIFunctionCall: the function is null"); });
@@ -119,16 +125,17 @@ const TVMFFIByteArray* TVMFFIBacktrace(const char* file, int line, const char* f
 }
 
 int TVMFFIHandleInitOnce(void** handle, int (*init_func)(void** result)) {
-  const std::lock_guard lock(once());
   std::atomic_ref<void*> stored(*handle);
+  if (stored.load()) return 0;
+  const std::lock_guard lock(once());
   if (stored.load()) return 0;
   void* made = nullptr;
   if (const int code = init_func(&made); code != 0) return code;
+  if (!made) return guard([] { throw UsageError("TVMFFIHandleInitOnce: init_func has made no handle"); });
   stored = made;
   return 0;
 }
 int TVMFFIHandleDeinitOnce(void** handle, int (*deinit_func)(void* handle)) {
-  const std::lock_guard lock(once());
   void* const there = std::atomic_ref<void*>(*handle).exchange(nullptr);
   return there ? deinit_func(there) : 0;
 }

@@ -8,7 +8,7 @@
 #include "core/demangle.h"
 #include "core/type_name.h"
 #include "module/check.h"
-#include "module/module.h"
+#include "module/loaded.h"
 #include "module/runtime.h"
 
 namespace tutti::ffi {

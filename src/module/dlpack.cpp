@@ -31,7 +31,13 @@ TVMFFIObjectHandle take_over(Managed* from, int32_t alignment, int32_t must_be_c
   return make_box(wrap(from->dl_tensor, release)).release();
 }
 
-Tensor tensor_in(TVMFFIObjectHandle object) { return tensor_of(ObjectRef::share(static_cast<TVMFFIObject*>(object))); }
+ObjectRef tensor_object(TVMFFIObjectHandle handle) {
+  auto object = ObjectRef::share(static_cast<TVMFFIObject*>(handle));
+  if (!object || object.get()->type_index != kTVMFFITensor) throw UsageError("an object handle is null or no tensor's");
+  return object;
+}
+
+Tensor tensor_in(TVMFFIObjectHandle object) { return tensor_of(tensor_object(object)); }
 
 DLManagedTensorVersioned* lend_versioned(const Tensor& tensor) {
   auto* lent = detail::lend<DLManagedTensorVersioned>(tensor);
@@ -54,10 +60,17 @@ struct Refusal {
 TVMFFIObjectHandle allocate_by(TVMFFITensorAllocator allocator, DLTensor* prototype) {
   DLManagedTensorVersioned* made = nullptr;
   Refusal refusal;
-  const auto refuse = [](void* to, const char* kind, const char* message) { *static_cast<Refusal*>(to) = {kind, message}; };
+  const auto refuse = [](void* to, const char* kind, const char* message) {
+    *static_cast<Refusal*>(to) = {kind ? kind : "error", message ? message : ""};
+  };
   if (allocator(prototype, &made, &refusal, refuse) != 0 || !made)
     throw SystemError(fmt::format("the allocator of tensors failed: {}: {}", refusal.kind, refusal.message));
-  return take_over(made, 0, 0);
+  try {
+    return take_over(made, 0, 0);
+  } catch (...) {
+    if (made->deleter) made->deleter(made);
+    throw;
+  }
 }
 
 }  // namespace
@@ -82,6 +95,8 @@ int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t requ
   return guard([&] {
     if (from->version.major != 1)
       throw UsageError(fmt::format("a tensor of DLPack {}.{}, expected 1", from->version.major, from->version.minor));
+    constexpr uint64_t kPadded = 4;
+    if (from->flags & kPadded) throw UsageError("a tensor whose elements of less than a byte are padded; expected packed ones");
     *out = take_over(from, require_alignment, require_contiguous);
   });
 }
@@ -93,23 +108,24 @@ int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersio
 }
 int TVMFFITensorCreateUnsafeView(TVMFFIObjectHandle source, const DLTensor* prototype, TVMFFIObjectHandle* out) {
   return guard([&] {
-    auto keep = ObjectRef::share(static_cast<TVMFFIObject*>(source));
+    ObjectRef keep = tensor_object(source);
     *out = make_box(wrap(*prototype, [kept = std::move(keep)] {})).release();
   });
 }
 
 int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out) {
   return guard([&] {
-    if (auto* allocator = TVMFFIEnvGetDLPackManagedTensorAllocator()) return void(*out = allocate_by(allocator, prototype));
+    auto* const allocator = TVMFFIEnvGetDLPackManagedTensorAllocator();
+    if (allocator && allocator != &allocate_tensor) return void(*out = allocate_by(allocator, prototype));
     *out = make_box(empty_like(*prototype)).release();
   });
 }
 int TVMFFIEnvSetDLPackManagedTensorAllocator(TVMFFITensorAllocator allocator, int for_all_threads,
                                              TVMFFITensorAllocator* out_original) {
   TUTTI_BY_LIBTVM_FFI(TVMFFIEnvSetDLPackManagedTensorAllocator, allocator, for_all_threads, out_original);
-  if (out_original) *out_original = TVMFFIEnvGetDLPackManagedTensorAllocator();
+  if (out_original) *out_original = own_allocator;
+  own_allocator = allocator;
   if (for_all_threads) common_allocator = allocator;
-  else own_allocator = allocator;
   return 0;
 }
 TVMFFITensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator() {

@@ -125,7 +125,7 @@ ElfInfo take_constructors(std::span<std::byte> bytes, const std::string& path, s
   std::vector<Elf64_Dyn> needed;
   std::vector<uint64_t> entries;  // of the dynamic section: where they are
   for (const auto& segment : segments) {
-    if (segment.p_type != PT_DYNAMIC) continue;
+    if (segment.p_type != PT_DYNAMIC || !entries.empty()) continue;
     for (uint64_t at = segment.p_offset; at + sizeof(Elf64_Dyn) <= segment.p_offset + segment.p_filesz; at += sizeof(Elf64_Dyn)) {
       const auto entry = image.get<Elf64_Dyn>(at);
       entries.push_back(at);

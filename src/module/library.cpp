@@ -199,7 +199,7 @@ void Library::load() {
     if (!handle_) why = dlerror();
   };
   open();
-  if (!handle_ && image_ && why.starts_with(fmt::format("{}: cannot open", kLibtvmFfi))) {
+  if (!handle_ && image_ && why.starts_with(fmt::format("{}:", kLibtvmFfi))) {
     take_constructors(image, path_, kLibtvmFfi);  // ours have the same names
     open();
   }

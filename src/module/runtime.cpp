@@ -48,20 +48,32 @@ F find(void* library, const char* name, F ours) {
 
 void adopt(void* library) {
   if (adopted.load()) return;
-  const Foreign found{library,
-                      find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
-                      find(library, "TVMFFIErrorMoveFromRaised", &TVMFFIErrorMoveFromRaised),
-                      find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal),
-                      find(library, "TVMFFIFunctionSetGlobal", &TVMFFIFunctionSetGlobal),
-                      find(library, "TVMFFIEnvModLookupFromImports", &TVMFFIEnvModLookupFromImports),
-                      find(library, "TVMFFIEnvModRegisterContextSymbol", &TVMFFIEnvModRegisterContextSymbol)};
+  Foreign found{library,
+                find(library, "TVMFFIErrorSetRaised", &TVMFFIErrorSetRaised),
+                find(library, "TVMFFIErrorMoveFromRaised", &TVMFFIErrorMoveFromRaised),
+                find(library, "TVMFFIFunctionGetGlobal", &TVMFFIFunctionGetGlobal),
+                find(library, "TVMFFIFunctionSetGlobal", &TVMFFIFunctionSetGlobal),
+                find(library, "TVMFFIEnvModLookupFromImports", &TVMFFIEnvModLookupFromImports),
+                find(library, "TVMFFIEnvModRegisterContextSymbol", &TVMFFIEnvModRegisterContextSymbol)};
   if (!found.set_raised || !found.move_from_raised || !found.get_global) return;
+  // itself: what has brought it may go again
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<void*>(found.set_raised), &info) || !info.dli_fname) return;
+  found.library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  if (!found.library) return;
   const Foreign* none = nullptr;
   const auto* made = new Foreign(found);  // for the life of the process
   if (!adopted.compare_exchange_strong(none, made)) return delete made;
-  const auto allocator = find(library, "TVMFFIEnvGetDLPackManagedTensorAllocator", &TVMFFIEnvGetDLPackManagedTensorAllocator);
-  const auto set_allocator = find(library, "TVMFFIEnvSetDLPackManagedTensorAllocator", &TVMFFIEnvSetDLPackManagedTensorAllocator);
-  if (allocator && set_allocator && !allocator()) set_allocator(&allocate_tensor, 1, nullptr);
+  const auto allocator =
+      find(made->library, "TVMFFIEnvGetDLPackManagedTensorAllocator", &TVMFFIEnvGetDLPackManagedTensorAllocator);
+  const auto set_allocator =
+      find(made->library, "TVMFFIEnvSetDLPackManagedTensorAllocator", &TVMFFIEnvSetDLPackManagedTensorAllocator);
+  if (allocator && set_allocator) {
+    TVMFFITensorAllocator of_this_thread = nullptr;
+    set_allocator(nullptr, 0, &of_this_thread);
+    if (!allocator()) set_allocator(&allocate_tensor, 1, nullptr);
+    set_allocator(of_this_thread, 0, nullptr);
+  }
   log(LogLevel::kInfo, "modules use libtvm_ffi from now on");
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -60,8 +61,10 @@ void load_parts_beside(const fs::path& runtime) {
 
 /// In the folder of TVM's runtime; wheels have it in another package's.
 bool load_ffi_beside(const fs::path& runtime) {
+  if (is_loaded(kFfi)) return true;
   const fs::path folder = runtime.parent_path();
-  return is_loaded(kFfi) || open_shared(folder / kFfi) || open_shared(folder / "../../tvm_ffi/lib" / kFfi);
+  if (folder.empty()) return false;
+  return open_shared(folder / kFfi) || open_shared(folder / "../../tvm_ffi/lib" / kFfi);
 }
 
 /// In the package of this Python, if there is a Python.
@@ -100,7 +103,8 @@ Value call_ours(const Function& ours, std::optional<size_t> flag, Args args) {
 void publish() {
   const std::string prefix = "runtime.disco.";
   for (const std::string& name : function_names(prefix)) {
-    if (name.starts_with(prefix + "_")) continue;  // between us and our Python
+    static auto& published = *new std::set<std::string>;
+    if (name.starts_with(prefix + "_") || published.contains(name)) continue;  // those are between us and our Python
     const Function ours = get_global_func(name);
     const auto before = find_foreign_function(name);
     const Function other = before ? function_of(name, *before) : ours;
@@ -108,6 +112,7 @@ void publish() {
       return worker::active() ? call_ours(ours, flag, args) : other(args);
     };
     set_foreign_function(name, make_box(Function(name, either, ours.options())));
+    published.insert(name);
   }
 }
 
@@ -132,8 +137,8 @@ bool find_tvm(const std::string& path_of_module) {
 bool find_libtvm_ffi(const std::string& path_of_module) {
   const std::lock_guard lock(mutex);
   if (is_loaded(kFfi)) return true;
-  if (const std::string& told = settings().tvm_library; !told.empty()) return load_ffi_beside(told);
-  if (open_shared(fs::path(path_of_module).parent_path() / kFfi)) return true;
+  if (load_ffi_beside(settings().tvm_library)) return true;
+  if (open_shared(fs::absolute(path_of_module).parent_path() / kFfi)) return true;
   if (const std::string found = library_of_python("tvm_ffi", kFfi); !found.empty() && open_shared(found)) return true;
   return open_shared(kFfi) != nullptr;
 }

@@ -21,7 +21,9 @@ using namespace tutti::detail;  // NOLINT
 
 namespace {
 
-constexpr int32_t kNoParent = -1, kQuery = -2, kAnyIndex = -1;
+constexpr int32_t kQuery = -2, kAnyIndex = -1;
+/// libtvm_ffi, should it come later, counts from kTVMFFIDynObjectBegin on: an index must not mean two types.
+constexpr int32_t kFirstOwn = 1 << 20;
 
 struct Type {
   std::string key;
@@ -47,8 +49,8 @@ class Types {
                                        "ObjectRValueRef",
                                        "ffi.SmallStr",
                                        "ffi.SmallBytes"};
-    constexpr const char* kObjects[] = {"String", "Bytes",  "Error",          "Function", "Shape", "Tensor",        "Array",
-                                        "Map",    "Module", "OpaquePyObject", "List",     "Dict",  "VisitInterrupt"};
+    constexpr const char* kObjects[] = {"String", "Bytes",  "Error",          "Function", "Shape", "Tensor",         "Array",
+                                        "Map",    "Module", "OpaquePyObject", "List",     "Dict",  "VisitInterrupt", "BigInt"};
     for (int32_t index = 0; const char* key : kValues) add(key, index++, 0, nullptr);
     Type* object = add("ffi.Object", kTVMFFIObject, 0, nullptr);
     for (int32_t index = kTVMFFIObject + 1; const char* key : kObjects) add(std::string("ffi.") + key, index++, 0, object);
@@ -76,6 +78,11 @@ class Types {
     const auto known = by_key_.find(key);
     return known == by_key_.end() ? std::nullopt : std::optional(known->second->info.type_index);
   }
+  /// Whether a library made it known before libtvm_ffi came, if it did.
+  bool own(std::string_view key) {
+    const auto index = find(key);
+    return index && *index >= kFirstOwn;
+  }
   const TVMFFITypeInfo* info(int32_t index) {
     const std::lock_guard lock(mutex_);
     const auto known = by_index_.find(index);
@@ -101,7 +108,7 @@ class Types {
   std::deque<Type> types_;  // which stay where they are: their infos are handed out
   std::map<std::string, Type*, std::less<>> by_key_;
   std::map<int32_t, Type*> by_index_;
-  int32_t next_ = kTVMFFIDynObjectBegin;
+  int32_t next_ = kFirstOwn;
 };
 
 Types& types() {
@@ -114,7 +121,7 @@ std::string_view view_of(const TVMFFIByteArray* key) { return {key->data, key->s
 }  // namespace
 
 int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFITypeKeyToIndex, type_key, out);
+  if (!types().own(view_of(type_key))) TUTTI_BY_LIBTVM_FFI(TVMFFITypeKeyToIndex, type_key, out);
   return guard([&] {
     const auto found = types().find(view_of(type_key));
     if (!found) throw UsageError(fmt::format("no type of objects has the key '{}'", printable(std::string(view_of(type_key)))));
@@ -123,28 +130,29 @@ int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out) {
 }
 int32_t TVMFFITypeGetOrAllocIndex(const TVMFFIByteArray* type_key, int32_t static_type_index, int32_t type_depth,
                                   int32_t num_child_slots, int32_t child_slots_can_overflow, int32_t parent_type_index) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFITypeGetOrAllocIndex, type_key, static_type_index, type_depth, num_child_slots,
-                      child_slots_can_overflow, parent_type_index);
+  if (!types().own(view_of(type_key)) && parent_type_index < kFirstOwn)
+    TUTTI_BY_LIBTVM_FFI(TVMFFITypeGetOrAllocIndex, type_key, static_type_index, type_depth, num_child_slots,
+                        child_slots_can_overflow, parent_type_index);
   return types().get_or_add(view_of(type_key), static_type_index, num_child_slots, parent_type_index);
 }
 const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFIGetTypeInfo, type_index);
+  if (type_index < kFirstOwn) TUTTI_BY_LIBTVM_FFI(TVMFFIGetTypeInfo, type_index);
   return types().info(type_index);
 }
 int TVMFFITypeRegisterField(int32_t type_index, const TVMFFIFieldInfo* info) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterField, type_index, info);
+  if (type_index < kFirstOwn) TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterField, type_index, info);
   return 0;
 }
 int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInfo* info) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterMethod, type_index, info);
+  if (type_index < kFirstOwn) TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterMethod, type_index, info);
   return 0;
 }
 int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* metadata) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterMetadata, type_index, metadata);
+  if (type_index < kFirstOwn) TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterMetadata, type_index, metadata);
   return 0;
 }
 int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* name, const TVMFFIAny* value) {
-  TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterAttr, type_index, name, value);
+  if (type_index < kFirstOwn) TUTTI_BY_LIBTVM_FFI(TVMFFITypeRegisterAttr, type_index, name, value);
   return 0;
 }
 const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* name) {

@@ -99,6 +99,11 @@ std::optional<Tensor> take_by_exchange(py::handle object) {
   if (theirs->version.major != kVersion.major) return std::nullopt;
   dl::ManagedTensorVersioned* managed = nullptr;
   if (theirs->from_object(object.ptr(), &managed) != 0) throw py::error_already_set();
+  constexpr uint64_t kReadOnly = 1, kPadded = 4;
+  if (managed->version.major != kVersion.major || (managed->flags & (kReadOnly | kPadded)) != 0) {
+    if (managed->deleter) managed->deleter(managed);
+    return std::nullopt;  // __dlpack__() says that it can't be had, or makes a copy
+  }
   Tensor tensor = take_over(managed);
   const Device device = tensor.device();
   if (device.type == dl::kCUDA || device.type == dl::kROCM) {

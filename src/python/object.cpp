@@ -255,8 +255,11 @@ void bind_values(py::module_& module) {
       "get_global_func",
       [](const std::string& name, bool allow_missing) -> py::object {
         if (!allow_missing) return py::cast(PackedFunc{get_global_func(name)});
-        auto found = find_global_func(name);
-        return found ? py::cast(PackedFunc{*found}) : py::none();
+        try {
+          return py::cast(PackedFunc{get_global_func(name)});  // which looks further than find_global_func
+        } catch (const UsageError&) {
+          return py::none();
+        }
       },
       py::arg("name"), py::arg("allow_missing") = false,
       "The function registered in this process under `name`.\n\nRaises UsageError (a ValueError) if there is none, unless "

@@ -5,6 +5,7 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 
 namespace ffi = tvm::ffi;
@@ -64,3 +65,11 @@ ffi::ObjectRef bird() { return ffi::ObjectRef(ffi::make_object<Bird>()); }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(bird, bird);
 int64_t legs(AnimalRef animal) { return animal->legs(); }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(legs, legs);
+
+/// A global function, as the library is loaded.
+#ifndef NAME
+#define NAME "kernels"
+#endif
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def("tutti.test." NAME, [](int64_t x) { return x + 1; });
+}

@@ -1,5 +1,7 @@
 """What lives long: caches of keys and values in registers, models that are loaded again and again, and what fails inside a kernel."""
 
+import time
+
 import numpy as np
 import pytest
 import tvm
@@ -47,6 +49,11 @@ class Checked:
     @R.function
     def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
         return R.call_tir(Checked.kernel, (x,), R.Tensor((4,), "float32"))
+
+    @R.function
+    def summed(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        y = R.call_tir(Checked.kernel, (x,), R.Tensor((4,), "float32"))
+        return R.ccl.allreduce(y, "sum")
 
 
 def resident(session):
@@ -101,15 +108,18 @@ def test_loads_and_drops_do_not_grow(session, tmp_path):
     assert_no_growth(before, resident(session), 5120)  # that many models are 14,000
 
 
-def test_an_assertion_of_a_kernel(session, tmp_path):
-    """On one worker alone: the others go on."""
+@pytest.mark.parametrize("function, expected", [("main", 2), ("summed", 2 * WORKERS)])
+def test_an_assertion_of_a_kernel(session, tmp_path, function, expected):
+    """On one worker alone: the others go on, also if they wait for it in a collective of the model."""
     model = session.load_vm_module(export(Checked, tmp_path / "checked.so"))
     x = session.broadcast(np.ones(4, "float32"))
     x.debug_copy_from(WORKERS - 1, np.full(4, -1, "float32"))
+    begun = time.monotonic()
     with pytest.raises(tutti.RemoteError, match=rf"(?s)worker {WORKERS - 1}.*x begins below zero"):
-        model["main"](x)
+        model[function](x)
         session.sync_all()
+    assert time.monotonic() - begun < 20
     x.debug_copy_from(WORKERS - 1, np.ones(4, "float32"))
-    y = model["main"](x)
+    y = model[function](x)
     for worker in range(WORKERS):
-        np.testing.assert_array_equal(y.debug_get_from_remote(worker).numpy(), [2, 2, 2, 2])
+        np.testing.assert_array_equal(y.debug_get_from_remote(worker).numpy(), [expected] * 4)

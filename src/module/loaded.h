@@ -2,10 +2,11 @@
 
 #include <string>
 
-#include "module/library.h"
 #include "tutti/value.h"
 
 namespace tutti::ffi {
+
+class Library;
 
 /// What load_vm_module puts into a register: a library, or the object that its vm_load_executable made; or a module of TVM's own.
 /// A function of a module that is given one gets the object.
