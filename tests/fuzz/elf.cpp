@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 "ELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0",
                 20);  // past the first checks
   try {
-    tutti::ffi::take_constructors(image, "fuzz");
+    tutti::ffi::take_constructors(image, "fuzz", "libc.so.6");
   } catch (const tutti::UsageError&) {
   }
   return 0;
