@@ -34,7 +34,10 @@ for how in "$@"; do
   run $launched $program $pytest "$here/test_programs.py"
   # shellcheck disable=SC2086
   run $launched "$venv/bin/python" -m tutti --tvm "$here/unchanged.py" "$class" "$TUTTI_TEST_WORKERS"
+  [ "$TUTTI_TEST_KIND" = mpi ] || continue
   # shellcheck disable=SC2086
-  [ "$TUTTI_TEST_KIND" != mpi ] || run $launched $program "$here/../../../examples/python/tvm_tensor_parallel.py"
+  run $launched $program "$here/../../../examples/python/tvm_tensor_parallel.py"
+  # shellcheck disable=SC2086
+  run $launched $program -m tutti.bench --tvm --repeats 1
 done
 exit $failed
