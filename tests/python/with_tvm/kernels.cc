@@ -58,11 +58,17 @@ struct Bird : public Animal {
   int64_t legs() const override { return 2; }
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tutti.test.Bird", Bird, Animal);
 };
+/// One more than Animal has slots for: whether it is one, the table of types says.
+struct Cat : public Animal {
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tutti.test.Cat", Cat, Animal);
+};
 struct AnimalRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(AnimalRef, ffi::ObjectRef, Animal);
 };
 ffi::ObjectRef bird() { return ffi::ObjectRef(ffi::make_object<Bird>()); }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(bird, bird);
+ffi::ObjectRef cat() { return ffi::ObjectRef(ffi::make_object<Cat>()); }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(cat, cat);
 int64_t legs(AnimalRef animal) { return animal->legs(); }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(legs, legs);
 

@@ -39,6 +39,7 @@ def run(library, kind, workers, ffi):
         assert of_all(kernels["pair"](1, [2, "x", [3.5]])) == [[1, 3, [2, "x", [3.5]]]] * workers
         assert of_all(kernels["call"](session.get_global_func("tutti.echo"), "back")) == ["back"] * workers
         assert set(of_all(kernels["legs"](kernels["bird"]()))) == {2}
+        assert set(of_all(kernels["legs"](kernels["cat"]()))) == {4}
         assert set(of_all(session.get_global_func("tutti.test." + pathlib.Path(library).stem)(1))) == {2}
         fails(lambda: kernels["add_one"](session.broadcast(np.zeros((2, 2), "float32")), y), "ValueError: x has 2 axes, expected 1", "kernels.cc")
         fails(lambda: kernels["sum"]("x"), "TypeError: Mismatched type on argument #0", "Expected `ffi.Shape` but got `ffi.SmallStr`")
