@@ -35,8 +35,8 @@ class TUTTI_API DRef {
   explicit operator bool() const { return state_ != nullptr; }
   int64_t reg_id() const;  ///< the register's number in its session.  @throws UsageError  the DRef is empty
   /// The value on one worker. Synchronising: raises that worker's errors.
-  /// @throws UsageError (bad worker id; functions, modules and opaque objects travel from worker 0 only), RemoteError,
-  ///         TimeoutError, TransportError
+  /// @throws UsageError (bad worker id; functions, modules and opaque objects without content travel from worker 0 only),
+  ///         RemoteError, TimeoutError, TransportError
   Value debug_get_from_remote(int worker_id, Timeout timeout = {}, Where where = Where::current()) const;
   /// Sets the value on one worker: in place when it is a tensor of the same count and dtype, else replaced.
   void debug_copy_from(int worker_id, const Value& value, Timeout timeout = {}, Where where = Where::current()) const;

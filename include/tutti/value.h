@@ -34,11 +34,12 @@ struct RegisterRef {
   bool operator==(const RegisterRef& other) const { return session == other.session && id == other.id; }
 };
 
-/// Anything a register can hold that has no wire form: it is passed to functions on its worker and never travels.
+/// Any other object. It is passed to functions on its worker as it is. It travels only if `content` is set.
 struct Opaque {
   std::shared_ptr<std::any> object;
   std::string type_name;
-  const void* address = nullptr;  ///< of what a std::shared_ptr points to: two values of one object are equal
+  const void* address = nullptr;              ///< of what a std::shared_ptr points to: two values of one object are equal
+  Value (*content)(const Opaque&) = nullptr;  ///< what the object holds, as a value that travels in its place
 };
 
 namespace detail {
@@ -72,6 +73,23 @@ class TUTTI_API Function {
 
 using List = std::vector<Value>;
 
+/// Values by keys, in the order in which they were set: a dict of Python, a map of TVM.
+class TUTTI_API Dict {
+ public:
+  Dict() = default;
+  /// @throws UsageError  not as many values as keys. That the keys differ is not checked.
+  Dict(List keys, List values);
+  void set(Value key, Value value);           ///< replaces the value that the key has
+  const Value* find(const Value& key) const;  ///< null: the key is not there
+  size_t size() const;
+  const List& keys() const { return keys_; }
+  const List& values() const { return values_; }
+  bool operator==(const Dict& other) const;  ///< in any order
+
+ private:
+  List keys_, values_;
+};
+
 /// What arguments, results and registers hold.
 class TUTTI_API Value {
  public:
@@ -89,10 +107,11 @@ class TUTTI_API Value {
     kList,
     kFunction,
     kOpaque,
-    kRegister
+    kRegister,
+    kDict
   };
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, Shape, DType, Device, Tensor, List,
-                               Function, Opaque, RegisterRef>;
+                               Function, Opaque, RegisterRef, Dict>;
 
   Value() noexcept : data_() {}
   Value(std::nullptr_t) noexcept : data_() {}
@@ -137,6 +156,7 @@ class TUTTI_API Value {
       data_ = Opaque{std::make_shared<std::any>(std::move(v)), detail::type_name(typeid(std::shared_ptr<T>)), address};
   }
   Value(RegisterRef v) : data_(std::move(v)) {}
+  Value(Dict v) : data_(std::move(v)) {}
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   bool is_none() const { return kind() == Kind::kNone; }
@@ -144,7 +164,8 @@ class TUTTI_API Value {
   const Variant& data() const { return data_; }
 
   /// The content as T: bool, any integer or floating type, std::string, Bytes, Shape, DType, Device, Tensor, List,
-  /// Function, Opaque, Value, std::shared_ptr to an object of one's own. int converts to floating types; nothing else converts.
+  /// Dict, Function, Opaque, Value, std::shared_ptr to an object of one's own. int converts to floating types, and an object
+  /// whose content is a dict to a Dict; nothing else converts.
   /// @throws UsageError  it holds another type
   template <class T>
   T as() const;

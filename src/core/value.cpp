@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/printable.h"
@@ -19,6 +20,36 @@ void throw_out_of_range(int64_t least, uint64_t most, int64_t got) {
 }
 
 }  // namespace detail
+
+Dict::Dict(List keys, List values) : keys_(std::move(keys)), values_(std::move(values)) {
+  if (keys_.size() != values_.size())
+    throw UsageError(fmt::format("a dict of {} keys and {} values: expected as many", keys_.size(), values_.size()));
+}
+
+void Dict::set(Value key, Value value) {
+  if (const Value* there = find(key)) {
+    values_[static_cast<size_t>(there - values_.data())] = std::move(value);
+    return;
+  }
+  keys_.push_back(std::move(key));
+  values_.push_back(std::move(value));
+}
+
+const Value* Dict::find(const Value& key) const {
+  const auto found = std::ranges::find(keys_, key);
+  return found == keys_.end() ? nullptr : &values_[static_cast<size_t>(found - keys_.begin())];
+}
+
+size_t Dict::size() const { return keys_.size(); }
+
+bool Dict::operator==(const Dict& other) const {
+  if (size() != other.size()) return false;
+  for (size_t i = 0; i < size(); ++i) {
+    const Value* theirs = keys_[i] == other.keys_[i] ? &other.values_[i] : other.find(keys_[i]);
+    if (!theirs || !(*theirs == values_[i])) return false;
+  }
+  return true;
+}
 
 void Value::throw_too_large() { throw UsageError("an integer above 2^63-1 cannot be a value"); }
 
@@ -38,6 +69,7 @@ const char* Value::type_name() const {
     case Kind::kFunction: return "function";
     case Kind::kOpaque: return "opaque object";
     case Kind::kRegister: return "DRef";
+    case Kind::kDict: return "dict";
   }
   return "?";
 }
@@ -89,6 +121,7 @@ std::string to_string(const Value& value) {
     case Kind::kFunction: return fmt::format("function {}", printable(std::get<Function>(data).name()));
     case Kind::kOpaque: return fmt::format("opaque object {}", std::get<Opaque>(data).type_name);
     case Kind::kRegister: return fmt::format("DRef(reg={})", std::get<RegisterRef>(data).id);
+    case Kind::kDict: return fmt::format("dict of {}", std::get<Dict>(data).size());
   }
   return "?";
 }

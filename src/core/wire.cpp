@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "core/items.h"
+
 namespace tutti::detail {
 namespace {
 
-constexpr int kMaxDepth = 64;  // of nested lists
+constexpr int kMaxDepth = 64;  // of nested lists and dicts
 
 void encode_tensor(Writer& out, const Tensor& tensor) {
   const Tensor dense = tensor.contiguous();
@@ -33,9 +35,18 @@ Tensor decode_tensor(Reader& in) {
   return tensor;
 }
 
+Value decode(Reader& in, int depth);
+
+List decode_list(Reader& in, uint64_t n, int depth) {
+  List list;
+  list.reserve(std::min<uint64_t>(n, 1024));
+  for (uint64_t i = 0; i < n; ++i) list.push_back(decode(in, depth + 1));
+  return list;
+}
+
 Value decode(Reader& in, int depth) {
   using Kind = Value::Kind;
-  if (depth > kMaxDepth) throw WireError("lists nested too deep");
+  if (depth > kMaxDepth) throw WireError("lists or dicts nested too deep");
   switch (static_cast<Kind>(in.get<uint8_t>())) {
     case Kind::kNone: return {};
     case Kind::kBool: return in.get<uint8_t>() != 0;
@@ -48,12 +59,11 @@ Value decode(Reader& in, int depth) {
     case Kind::kDevice: return in.get<Device>();
     case Kind::kTensor: return decode_tensor(in);
     case Kind::kRegister: return RegisterRef{0, in.get<int64_t>()};
-    case Kind::kList: {
-      const uint64_t n = in.count(1);
-      List list;
-      list.reserve(std::min<uint64_t>(n, 1024));
-      for (uint64_t i = 0; i < n; ++i) list.push_back(decode(in, depth + 1));
-      return list;
+    case Kind::kList: return decode_list(in, in.count(1), depth);
+    case Kind::kDict: {
+      const uint64_t n = in.count(2);
+      List keys = decode_list(in, n, depth);
+      return Dict(std::move(keys), decode_list(in, n, depth));
     }
     case Kind::kFunction:
     case Kind::kOpaque: break;
@@ -80,10 +90,14 @@ std::string why_not(const Value& value, uint64_t session, int64_t most_tensor_by
       return {};
     }
     case Kind::kList:
-      if (depth >= kMaxDepth) return "lists nested too deep";
-      for (const Value& item : std::get<List>(value.data()))
-        if (auto why = why_not(item, session, most_tensor_bytes, depth + 1); !why.empty()) return why;
-      return {};
+    case Kind::kDict: {
+      if (depth >= kMaxDepth) return "lists or dicts nested too deep";
+      std::string why;
+      each_item(value, [&](const Value& item) {
+        if (why.empty()) why = why_not(item, session, most_tensor_bytes, depth + 1);
+      });
+      return why;
+    }
     default: return {};
   }
 }
@@ -91,6 +105,13 @@ std::string why_not(const Value& value, uint64_t session, int64_t most_tensor_by
 }  // namespace
 
 void throw_wire_error(const char* message) { throw WireError(message); }
+
+Value travelling(const Value& value, int depth) {
+  if (depth > kMaxDepth) throw UsageError("lists or dicts nested too deep");
+  const auto* opaque = std::get_if<Opaque>(&value.data());
+  if (opaque && opaque->content) return travelling(opaque->content(*opaque), depth + 1);
+  return with_items(value, [&](const Value& item) { return travelling(item, depth + 1); }).value_or(value);
+}
 
 std::string why_not_encodable(const Value& value, uint64_t session, int64_t most_tensor_bytes) {
   return why_not(value, session, most_tensor_bytes, 0);
@@ -111,9 +132,9 @@ void encode(Writer& out, const Value& value) {
           out.list(v);
         } else if constexpr (std::same_as<T, Tensor>) {
           encode_tensor(out, v);
-        } else if constexpr (std::same_as<T, List>) {
+        } else if constexpr (std::same_as<T, List> || std::same_as<T, Dict>) {
           out.put(static_cast<uint64_t>(v.size()));
-          for (const Value& item : v) encode(out, item);
+          each_item(value, [&](const Value& item) { encode(out, item); });
         } else if constexpr (std::same_as<T, RegisterRef>) {
           out.put(v.id);
         } else if constexpr (std::same_as<T, Function> || std::same_as<T, Opaque>) {

@@ -127,6 +127,9 @@ class Reader {
 /// Largest tensor that may be an argument.
 inline constexpr int64_t kMaxTensorArgument = int64_t{64} * 1024;
 
+/// The value with the content of objects in their place, as far as they have one.
+/// @throws UsageError  it is nested too deep, perhaps in itself; or what the content throws
+Value travelling(const Value& value, int depth = 0);
 /// Why the value has no wire form, or an empty string. `session`: whose registers are fine (0: none).
 std::string why_not_encodable(const Value& value, uint64_t session, int64_t most_tensor_bytes);
 /// Every kind but functions and opaque objects.  @throws UsageError  it has no wire form

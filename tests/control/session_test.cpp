@@ -62,6 +62,12 @@ const bool registered = [] {
     return std::accumulate(cache->kept.begin(), cache->kept.end(), int64_t{0});
   });
   register_global_func("test.alive", [] { return alive.load(); });
+  register_global_func("test.settings", [] {
+    Opaque settings{std::make_shared<std::any>(worker::count()), "Settings"};
+    settings.content = [](const Opaque& self) -> Value { return Dict({"workers"}, {std::any_cast<int>(*self.object)}); };
+    return settings;
+  });
+  register_global_func("test.setting", [](const Dict& settings, const std::string& name) { return *settings.find(name); });
   register_global_func("test.throw", [](const Value&) { throw std::runtime_error("told to"); });
   register_global_func("test.ramps", [](int64_t n) {  // in all kinds of memory
     const auto owner = std::make_shared<std::vector<float>>(iota(2 * n));
@@ -91,6 +97,7 @@ TEST(Session, int_float_str_bytes_shape_dtype_device_lists_come_back_from_every_
                                      kBFloat16,
                                      cuda(3),
                                      List{1, "two", List{3.0, Value()}},
+                                     Dict({"a", 2}, {List{1}, Dict({"t"}, {Tensor::from<int32_t>({1, 2})})}),
                                      Tensor::from<int32_t>({1, 2, 3, 4}, {2, 2})};
   for (const Value& value : values) {
     DRef r = echo(value);
@@ -103,6 +110,28 @@ TEST(Session, int_float_str_bytes_shape_dtype_device_lists_come_back_from_every_
     EXPECT_EQ(f.debug_get_from_remote(w), Value(1.5));
     EXPECT_EQ(t.debug_get_from_remote(w), Value("hello_suffix"));
   }
+}
+
+TEST(Session, dicts_hold_registers_and_large_tensors_and_objects_travel_as_their_content) {
+  Session s = make_session();
+  const int n = 100000;
+  DRef ramp = s.get_global_func("test.ramps")(n);
+  s.sync_all();
+  DRef made = s.get_global_func("test.echo")(Dict({"ramp", "list"}, {ramp, List{ramp, 1}}));
+  DRef settings = s.get_global_func("test.settings")();
+  DRef read = s.get_global_func("test.setting")(settings, "workers");
+  for (int w = 0; w < workers(); ++w) {
+    const Value expected = ramp.debug_get_from_remote(w);
+    EXPECT_EQ(made.debug_get_from_remote(w), Value(Dict({"ramp", "list"}, {expected, List{expected, 1}})));
+    EXPECT_EQ(settings.debug_get_from_remote(w), Value(Dict({"workers"}, {s.num_workers()})));
+    EXPECT_EQ(read.debug_get_from_remote(w), Value(s.num_workers()));
+    made.debug_copy_from(w, Dict({"new"}, {floats(iota(n))}));
+    EXPECT_EQ(made.debug_get_from_remote(w), Value(Dict({"new"}, {floats(iota(n))})));
+  }
+  EXPECT_NE(
+      message_of<UsageError>([&] { s.get_global_func("test.echo")(Dict({"big"}, {floats(iota(n))})); }).find("400000 bytes"),
+      std::string::npos);
+  s.sync_all();
 }
 
 TEST(Session, results_are_arguments_of_later_calls) {
@@ -523,8 +552,7 @@ TEST(Session, init_ccl_by_name_and_again) {
     s.allreduce(src, dst, "max", false);
     EXPECT_EQ(to_vector(dst.debug_get_from_remote(0)), iota(2, static_cast<float>((workers() - 1) * 100)));
   }
-  s.init_ccl("nonsense");
-  EXPECT_NE(message_of<RemoteError>([&] { s.sync_all(); }).find("mpi, local, nccl, rccl and auto"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([&] { s.init_ccl("nonsense"); }).find("mpi, local, nccl, rccl and auto"), std::string::npos);
 }
 
 TEST(Session, drefs_may_be_dropped_on_any_thread) {

@@ -44,7 +44,8 @@ TEST(Value, copies_and_moves_between_all_kinds) {
                                      Tensor::from<int>({1, 2}),
                                      List{1, "x"},
                                      make_function("f", [] { return 1; }),
-                                     counted};
+                                     counted,
+                                     Dict({"a", 2}, {List{1}, "x"})};
   const long references = counted.use_count();
   for (const Value& from : values)
     for (const Value& to : values) {
@@ -81,6 +82,8 @@ TEST(Value, round_trips_on_the_wire) {
                                      kBool,
                                      cuda(1),
                                      List{List{}, List{1, "x"}},
+                                     Dict(),
+                                     Dict({"a", 2, List{3}}, {List{1}, Dict({"b"}, {1.5}), Value()}),
                                      Tensor::from<int64_t>({1, 2, 3}),
                                      Tensor::empty({0, 2}, kInt8)};
   for (const Value& value : values) {
@@ -96,7 +99,41 @@ TEST(Value, round_trips_on_the_wire) {
   }
 }
 
+TEST(Dict, keeps_the_order_and_compares_in_any) {
+  Dict dict;
+  EXPECT_EQ(dict.size(), 0U);
+  EXPECT_EQ(dict.find("a"), nullptr);
+  dict.set("a", 1);
+  dict.set(2, "two");
+  dict.set("a", 3);
+  EXPECT_EQ(dict.keys(), (List{"a", 2}));
+  EXPECT_EQ(dict.values(), (List{3, "two"}));
+  ASSERT_NE(dict.find(2), nullptr);
+  EXPECT_EQ(*dict.find(2), Value("two"));
+  EXPECT_EQ(dict, Dict({2, "a"}, {"two", 3}));
+  EXPECT_FALSE(dict == Dict({2, "a"}, {"two", 4}));
+  EXPECT_FALSE(dict == Dict({2, "b"}, {"two", 3}));
+  EXPECT_FALSE(dict == Dict({2}, {"two"}));
+  EXPECT_EQ(to_string(dict), "dict of 2");
+  EXPECT_EQ(message_of<UsageError>([] { Dict({1, 2}, {3}); }), "a dict of 2 keys and 1 values: expected as many");
+  const Function read = make_function("read", [](const Dict& d, const std::string& key) { return *d.find(key); });
+  EXPECT_EQ(read(List{dict, "a"}), Value(3));
+  EXPECT_EQ(message_of<UsageError>([&] { read(List{1, "a"}); }), "read: argument 1: expected dict, got int 1");
+}
+
+TEST(Value, an_object_travels_as_its_content) {
+  Opaque settings{std::make_shared<std::any>(7), "Settings"};
+  EXPECT_EQ(travelling(settings), Value(settings));
+  settings.content = [](const Opaque& self) -> Value { return Dict({"seven"}, {std::any_cast<int>(*self.object)}); };
+  EXPECT_EQ(travelling(settings), Value(Dict({"seven"}, {7})));
+  EXPECT_EQ(travelling(List{1, Dict({"s"}, {settings})}), Value(List{1, Dict({"s"}, {Dict({"seven"}, {7})})}));
+  EXPECT_EQ(Value(settings).as<Dict>(), Dict({"seven"}, {7}));
+  settings.content = [](const Opaque& self) -> Value { return Value(self); };
+  EXPECT_NE(message_of<UsageError>([&] { travelling(settings); }).find("nested too deep"), std::string::npos);
+}
+
 TEST(Value, says_why_it_cannot_travel) {
+  EXPECT_NE(why_not_encodable(Dict({"f"}, {make_function("f", [] {})}), 0, 0), "");
   EXPECT_EQ(why_not_encodable(List{1, "x"}, 0, 0), "");
   EXPECT_NE(why_not_encodable(make_opaque(1), 0, 0), "");
   EXPECT_NE(why_not_encodable(std::make_shared<int>(1), 0, 0), "");

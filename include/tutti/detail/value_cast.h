@@ -40,6 +40,7 @@ const char* type_name_of() {
   else if constexpr (std::same_as<T, Device>) return "device";
   else if constexpr (std::same_as<T, Tensor>) return "Tensor";
   else if constexpr (std::same_as<T, List>) return "list";
+  else if constexpr (std::same_as<T, Dict>) return "dict";
   else if constexpr (std::same_as<T, Function>) return "function";
   else if constexpr (std::same_as<T, Opaque>) return "opaque object";
   else if constexpr (is_shared_ptr<T>) return type_name(typeid(T));
@@ -68,6 +69,8 @@ std::optional<T> try_as(const Value& value) {
     }
   } else {
     if (auto* v = std::get_if<T>(&data)) return *v;
+    if constexpr (std::same_as<T, Dict>)
+      if (auto* opaque = std::get_if<Opaque>(&data); opaque && opaque->content) return try_as<Dict>(opaque->content(*opaque));
   }
   return std::nullopt;
 }

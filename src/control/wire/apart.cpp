@@ -2,6 +2,7 @@
 
 #include "control/wire/tensors_inside.h"
 #include "core/arena.h"
+#include "core/items.h"
 
 namespace tutti::detail {
 
@@ -57,11 +58,8 @@ Value set_apart(const Value& value, std::vector<Tensor>& large) {
     large.push_back(tensor->contiguous());
     return RegisterRef{0, std::ssize(large) - 1};
   }
-  const auto* list = std::get_if<List>(&value.data());
-  if (!list) return copy_tensors(value);
-  List rest;
-  for (const Value& item : *list) rest.push_back(set_apart(item, large));
-  return rest;
+  const auto rest = with_items(value, [&](const Value& item) { return set_apart(item, large); });
+  return rest ? *rest : copy_tensors(value);
 }
 
 Value put_together(const Value& value, const std::vector<Tensor>& large) {
@@ -69,11 +67,8 @@ Value put_together(const Value& value, const std::vector<Tensor>& large) {
     if (number->id < 0 || number->id >= std::ssize(large)) throw WireError("a value lacks a tensor that travels apart");
     return large[static_cast<size_t>(number->id)];
   }
-  const auto* list = std::get_if<List>(&value.data());
-  if (!list || large.empty()) return value;
-  List whole;
-  for (const Value& item : *list) whole.push_back(put_together(item, large));
-  return whole;
+  if (large.empty()) return value;
+  return with_items(value, [&](const Value& item) { return put_together(item, large); }).value_or(value);
 }
 
 }  // namespace tutti::detail

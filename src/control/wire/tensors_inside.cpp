@@ -1,5 +1,6 @@
 #include "control/wire/tensors_inside.h"
 
+#include "core/items.h"
 #include "tutti/error.h"
 
 namespace tutti::detail {
@@ -7,16 +8,16 @@ namespace tutti::detail {
 std::optional<Origin> find_poison(const Value& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value.data()))
     if (const auto* poison = tensor->poisoned()) return Origin{poison->worker, poison->seq};
-  if (const auto* list = std::get_if<List>(&value.data()))
-    for (const Value& item : *list)
-      if (auto poison = find_poison(item)) return poison;
-  return std::nullopt;
+  std::optional<Origin> found;
+  each_item(value, [&](const Value& item) {
+    if (!found) found = find_poison(item);
+  });
+  return found;
 }
 
 void each_tensor(const Value& value, const std::function<void(const Tensor& tensor)>& use) {
   if (const auto* tensor = std::get_if<Tensor>(&value.data()); tensor && *tensor) use(*tensor);
-  if (const auto* list = std::get_if<List>(&value.data()))
-    for (const Value& item : *list) each_tensor(item, use);
+  each_item(value, [&](const Value& item) { each_tensor(item, use); });
 }
 
 void poison_all(const Value& value, Origin origin) {
@@ -38,11 +39,7 @@ Value copy_tensors(const Value& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value.data()); tensor && *tensor) {
     return host_copy(*tensor);
   }
-  const auto* list = std::get_if<List>(&value.data());
-  if (!list) return value;
-  List copies;
-  for (const Value& item : *list) copies.push_back(copy_tensors(item));
-  return copies;
+  return with_items(value, copy_tensors).value_or(value);
 }
 
 bool lies_on_device(const Value& value) {
@@ -54,11 +51,7 @@ bool lies_on_device(const Value& value) {
 Value on_host(const Value& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value.data()))
     return *tensor && tensor->device().type != dl::kCPU ? host_copy(*tensor) : *tensor;
-  const auto* list = std::get_if<List>(&value.data());
-  if (!list) return value;
-  List items;
-  for (const Value& item : *list) items.push_back(on_host(item));
-  return items;
+  return with_items(value, on_host).value_or(value);
 }
 
 }  // namespace tutti::detail

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "control/wire/tensors_inside.h"
+#include "core/items.h"
 #include "tutti/function.h"
 
 namespace tutti::detail {
@@ -44,11 +45,7 @@ void RegisterFile::lose_results(const Command& command, int worker, Origin origi
 
 /// A value with the registers' in the place of references.
 Value RegisterFile::argument(size_t position, const Value& arg, int written_arg) {
-  if (const auto* list = std::get_if<List>(&arg.data())) {
-    List resolved;
-    for (const Value& item : *list) resolved.push_back(argument(position, item, -1));
-    return resolved;
-  }
+  if (auto resolved = with_items(arg, [&](const Value& item) { return argument(position, item, -1); })) return *resolved;
   const auto* ref = std::get_if<RegisterRef>(&arg.data());
   if (!ref) return arg;
   const auto& slot = get(ref->id);

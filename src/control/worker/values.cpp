@@ -81,9 +81,13 @@ Reply Worker::value_for_controller(const Command& command, std::vector<Tensor>& 
     answer.origin = *lost;
     return answer;
   }
-  Value copy;
-  const Value& value = lies_on_device(slot.value) ? copy = on_host(slot.value) : slot.value;
-  if (std::string why = why_not_encodable(value, 0, INT64_MAX); id_ != 0 && !why.empty()) return refusal(command, why);
+  Value value = lies_on_device(slot.value) ? on_host(slot.value) : slot.value;
+  std::string why = why_not_encodable(value, 0, INT64_MAX);
+  if (!why.empty()) {
+    value = on_host(travelling(value));
+    why = why_not_encodable(value, 0, INT64_MAX);
+    if (id_ != 0 && !why.empty()) return refusal(command, why);
+  }
   if (exchange_) {  // inside the process: tensors as a copy that later commands don't change; worker 0's any value
     answer.kind = Reply::Kind::kToken;
     answer.token = exchange_->put(copy_tensors(value));

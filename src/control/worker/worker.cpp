@@ -126,7 +126,7 @@ bool Worker::may_run_anywhere() {
   for (int64_t id : command_.freed) {
     const Value& value = registers_.get(id).value;
     const auto* tensor = std::get_if<Tensor>(&value.data());
-    const bool may_be_anything = value.kind() >= Value::Kind::kTensor && value.kind() <= Value::Kind::kOpaque;
+    const bool may_be_anything = value.kind() >= Value::Kind::kTensor && value.kind() != Value::Kind::kRegister;
     if (may_be_anything && (!tensor || tensor->is_foreign())) return false;
   }
   switch (command_.action) {
@@ -270,7 +270,9 @@ Value Worker::call(const Command& command) {
     List& list;
     ~Cleared() { list.clear(); }
   } cleared{args_};
-  const auto refers = [](const Value& arg) { return arg.kind() == Value::Kind::kRegister || arg.kind() == Value::Kind::kList; };
+  const auto refers = [](const Value& arg) {
+    return arg.kind() == Value::Kind::kRegister || arg.kind() == Value::Kind::kList || arg.kind() == Value::Kind::kDict;
+  };
   const bool any_refers = std::ranges::any_of(command.args, refers);
   if (any_refers)
     for (size_t i = 0; i < command.args.size(); ++i)
