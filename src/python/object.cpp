@@ -33,16 +33,40 @@ bool is_function(py::handle object) {
          py::isinstance(object, py::module_::import("functools").attr("partial"));
 }
 
+struct RecursiveCall {
+  explicit RecursiveCall(const char* where) {
+    if (Py_EnterRecursiveCall(where) != 0) throw py::error_already_set();
+  }
+  ~RecursiveCall() { Py_LeaveRecursiveCall(); }
+  RecursiveCall(const RecursiveCall&) = delete;
+  RecursiveCall& operator=(const RecursiveCall&) = delete;
+};
+
 /// `sequence` changes no more.
 Value to_list(const py::tuple& sequence) {
-  if (Py_EnterRecursiveCall(" while a list is converted") != 0) throw py::error_already_set();
-  const struct Entered {
-    ~Entered() { Py_LeaveRecursiveCall(); }
-  } entered;
+  const RecursiveCall call(" while a list is converted");
   List list;
   list.reserve(sequence.size());
   for (py::handle item : sequence) list.push_back(to_value(item));
   return list;
+}
+
+/// A dict stays the object that it is on its worker; this is what travels.
+Value content_of_dict(const Opaque& dict) {
+  const WithGil gil;
+  try {
+    const auto object = py::reinterpret_borrow<py::dict>(std::any_cast<std::shared_ptr<PyObject>>(*dict.object).get());
+    const auto items = py::reinterpret_steal<py::list>(PyDict_Items(object.ptr()));  // converting may run Python code
+    List keys, values;
+    for (py::handle item : items) {
+      keys.push_back(to_value(py::handle(PyTuple_GET_ITEM(item.ptr(), 0))));
+      values.push_back(to_value(py::handle(PyTuple_GET_ITEM(item.ptr(), 1))));
+    }
+    return Dict(std::move(keys), std::move(values));
+  } catch (py::error_already_set& error) {
+    error.restore();
+    throw_python_error();
+  }
 }
 
 /// What a value of another library is to us, if a module of ours has said so; else nothing.
@@ -110,7 +134,7 @@ Value to_value(py::handle object) {
   if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
   if (py::hasattr(object, "__dlpack__") || py::hasattr(object, "__array_interface__")) return to_tensor(object);
   if (is_function(object)) return to_function(py::str(py::getattr(object, "__qualname__", py::str(type_name(object)))), object);
-  return Opaque{std::make_shared<std::any>(keep(object)), type_name(object), o};
+  return Opaque{std::make_shared<std::any>(keep(object)), type_name(object), o, PyDict_Check(o) ? &content_of_dict : nullptr};
 }
 
 py::object to_python(const Value& value) {
@@ -138,9 +162,23 @@ py::object to_python(const Value& value) {
       const auto& opaque = std::get<Opaque>(value.data());
       if (auto* object = opaque.object ? std::any_cast<std::shared_ptr<PyObject>>(opaque.object.get()) : nullptr)
         return py::reinterpret_borrow<py::object>(object->get());
+      if (opaque.content) {
+        const RecursiveCall call(" while a map is converted");
+        return to_python(opaque.content(opaque));
+      }
       return py::cast(OpaqueObject{opaque});
     }
     case Value::Kind::kRegister: return py::none();  // only arguments of calls are
+    case Value::Kind::kDict: {
+      const auto& items = std::get<Dict>(value.data());
+      py::dict dict;
+      for (size_t i = 0; i < items.size(); ++i) {
+        py::object key = to_python(items.keys()[i]);
+        if (PyList_Check(key.ptr())) key = py::tuple(key);
+        dict[key] = to_python(items.values()[i]);
+      }
+      return dict;
+    }
   }
   return py::none();
 }

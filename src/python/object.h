@@ -13,7 +13,8 @@ namespace tutti::python {
 namespace py = pybind11;
 
 /// None, bool, int, float, str, bytes, Shape, DataType, Device, DRef, Tensor and arrays (numpy's, or with __dlpack__; without a
-/// copy), lists and tuples of these; functions become functions, everything else an opaque object. With the lock.
+/// copy), lists and tuples of these; functions become functions, everything else an opaque object, dicts such that travel as
+/// what they hold. With the lock.
 /// @throws UsageError  an int beyond 64 bits, an array whose memory can't be told
 Value to_value(py::handle object);
 py::object to_python(const Value& value);

@@ -59,14 +59,19 @@ def leave(code):
     sys.exit(code)
 
 
+class Mine:
+    def __init__(self, worker):
+        self.worker = worker
+
+
 @register
 def make_object():
-    return {"worker": worker.id()}
+    return Mine(worker.id())
 
 
 @register
 def look_into(made):
-    return made["worker"]
+    return made.worker
 
 
 @register
