@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <optional>
 #include <typeinfo>
 
 #include "core/demangle.h"
 #include "core/type_name.h"
+#include "core/wire.h"
 #include "module/check.h"
 #include "module/loaded.h"
 #include "module/runtime.h"
@@ -48,6 +50,35 @@ Bytes to_bytes(const char* data, size_t size) {
   return Bytes(first, first + size);
 }
 
+/// The items of a map. Only libtvm_ffi knows how they lie.
+Value content_of_map(const Opaque& opaque) {
+  const auto& map = std::any_cast<const ObjectRef&>(*opaque.object);
+  const char* name = map.get()->type_index == kTVMFFIMap ? "ffi.MapForwardIterFunctor" : "ffi.DictForwardIterFunctor";
+  const auto size_of = find_foreign_function(map.get()->type_index == kTVMFFIMap ? "ffi.MapSize" : "ffi.DictSize");
+  const auto iterate = find_foreign_function(name);
+  if (!iterate || !size_of)
+    throw UsageError(
+        fmt::format("{} can't be looked into without libtvm_ffi's {}: import tvm_ffi first", opaque.type_name, name));
+  constexpr int kKey = 0, kValue = 1, kNext = 2;
+  const Value object = opaque;
+  const auto size = function_of("ffi.MapSize", *size_of)(List{object}).as<size_t>();
+  List keys, values;
+  if (size == 0) return Dict();
+  const auto at = function_of(name, *iterate)(List{object}).as<Function>();
+  for (bool more = true; more; more = at(List{kNext}).as<bool>()) {
+    keys.push_back(at(List{kKey}));
+    values.push_back(at(List{kValue}));
+  }
+  return Dict(std::move(keys), std::move(values));
+}
+
+Value foreign_object(TVMFFIObject* object) {
+  const TVMFFIByteArray& key = TVMFFIGetTypeInfo(object->type_index)->type_key;
+  Opaque opaque{std::make_shared<std::any>(ObjectRef::share(object)), std::string(key.data, key.size), object};
+  if (object->type_index == kTVMFFIMap || object->type_index == kTVMFFIDict) opaque.content = &content_of_map;
+  return opaque;
+}
+
 /// The value of a checked object; the object is shared where its content is.
 Value from_object(TVMFFIObject* object) {
   if (const Value* ours = value_of(object)) return *ours;
@@ -76,7 +107,7 @@ Value from_object(TVMFFIObject* object) {
       }
       return list;
     }
-    default: return make_opaque(ObjectRef::share(object), fmt::format("module object of type {}", object->type_index));
+    default: return foreign_object(object);
   }
 }
 
@@ -141,6 +172,15 @@ int call_box(void* object, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* r
 }
 
 }  // namespace
+
+/// A map of TVM's, if libtvm_ffi is here to make one.
+std::optional<Value> to_map(const Dict& dict) {
+  const auto make = find_foreign_function("ffi.Map");
+  if (!make) return std::nullopt;
+  List items;
+  for (size_t i = 0; i < dict.size(); ++i) items.push_back(dict.keys()[i]), items.push_back(dict.values()[i]);
+  return function_of("ffi.Map", *make)(items);
+}
 
 ObjectRef make_box(Value value) { return make_box(std::move(value), &call_box); }
 
@@ -229,7 +269,11 @@ TVMFFIAny to_owned(const Value& value) {
       if (auto* foreign = opaque_cast<ObjectRef>(value)) return object(*foreign);
       if (auto* module = opaque_cast<Module>(value); module && !module->object.is_none()) return to_owned(module->object);
       if (auto* pointer = opaque_cast<void*>(value)) return any = pod(kTVMFFIOpaquePtr), any.v_ptr = *pointer, any;
+      if (std::get<Opaque>(data).content && find_foreign_function("ffi.Map")) return to_owned(travelling(value));
       return object(make_box(value));
+    case Kind::kDict:
+      if (const auto map = to_map(std::get<Dict>(data))) return to_owned(*map);
+      throw UsageError(to_string(value) + " can't be passed to a module: only libtvm_ffi makes maps; import tvm_ffi first");
     case Kind::kRegister: break;
   }
   throw UsageError(to_string(value) + " can't be passed to a module");

@@ -59,6 +59,7 @@ Module open_module(const std::string& path) {
 Value load_vm_module(const std::string& path, const Value& device_or_none) {
   const Device device = device_or_none.is_none() ? worker::device() : device_or_none.as<Device>();
   Module module = open_module(path);
+  if (!module.library) bind_threads_of_tvm();
   if (auto load = find_function(module, "vm_load_executable", false)) {
     module.object = (*load)({});
     if (!object_in(module.object))

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -20,6 +21,7 @@
 #include "core/settings.h"
 #include "module/call.h"
 #include "module/runtime.h"
+#include "topology/bind.h"
 #include "tutti/error.h"
 #include "tutti/function.h"
 #include "tutti/worker.h"
@@ -141,6 +143,20 @@ bool find_libtvm_ffi(const std::string& path_of_module) {
   if (open_shared(fs::absolute(path_of_module).parent_path() / kFfi)) return true;
   if (const std::string found = library_of_python("tvm_ffi", kFfi); !found.empty() && open_shared(found)) return true;
   return open_shared(kFfi) != nullptr;
+}
+
+void bind_threads_of_tvm() {
+  static thread_local bool is_done = false;
+  const char* binds = std::getenv("TVM_BIND_THREADS");
+  if (std::exchange(is_done, true) || (binds && std::string_view(binds) == "0")) return;
+  constexpr const char *kConfigure = "runtime.config_threadpool", *kCount = "runtime.NumThreads";
+  constexpr int kShareCpus = -2;  // the mode in which all threads may run on all of the CPUs that are named
+  List cpus;
+  const auto granted = topology::granted();  // before TVM's pool is there
+  for (const int cpu : granted.cpus.indices()) cpus.emplace_back(std::to_string(cpu));
+  const auto configure = find_foreign_function(kConfigure), count = find_foreign_function(kCount);
+  if (!configure || !count) return;
+  function_of(kConfigure, *configure)(List{kShareCpus, function_of(kCount, *count)({}), cpus});
 }
 
 Value load_by_tvm(const std::string& path) {

@@ -18,4 +18,8 @@ bool find_libtvm_ffi(const std::string& path_of_module);
 /// @throws ModuleError  what TVM says
 Value load_by_tvm(const std::string& path);
 
+/// TVM's first parallel kernel binds its threads, the caller's too, to the first cores of the machine: those of other workers.
+/// After this they share the CPUs that this worker has. Each worker calls it; TVM_BIND_THREADS=0 does without.
+void bind_threads_of_tvm();
+
 }  // namespace tutti::ffi

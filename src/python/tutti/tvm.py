@@ -25,20 +25,32 @@ except ModuleNotFoundError as error:
     raise ImportError(f"tutti.tvm needs TVM: pip install apache-tvm ({error})") from None
 
 from . import _core, _types
-from .disco import DiscoAction, DModule, DPackedFunc, DRef, Session, SocketSession, ThreadedSession
-from .disco import ProcessSession as _ProcessSession
+from . import disco as _disco
+from .disco import DiscoAction, DModule, DPackedFunc, DRef, Session, ThreadedSession
 
 REDUCE_OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}  # Disco's numbers
 
 __all__ = ["DiscoAction", "DModule", "DPackedFunc", "DRef", "ProcessSession", "Session", "SocketSession", "ThreadedSession"]
 
 
-class ProcessSession(_ProcessSession):
+_WORKER = "tvm.exec.disco_worker"
+
+
+class ProcessSession(_disco.ProcessSession):
     """As tutti's. Workers import TVM, then the module `entrypoint`, whose functions they are to have."""
 
-    def __init__(self, num_workers, num_groups=1, entrypoint="tvm.exec.disco_worker"):
+    def __init__(self, num_workers, num_groups=1, entrypoint=_WORKER):
         super().__init__(num_workers, num_groups)
         for module in (__name__, entrypoint):
+            self.import_python_module(module)
+
+
+class SocketSession(_disco.SocketSession):
+    """As tutti's. Workers import TVM, then tvm.exec.disco_worker."""
+
+    def __init__(self, num_nodes, num_workers_per_node, num_groups, host, port):
+        super().__init__(num_nodes, num_workers_per_node, num_groups, host, port)
+        for module in (__name__, _WORKER):
             self.import_python_module(module)
 
 
@@ -50,14 +62,18 @@ def _to_tvm(value):
     """What a worker has returned, as TVM has it."""
     if isinstance(value, list):
         return _ffi.Array([_to_tvm(item) for item in value])
+    if isinstance(value, dict):
+        return _ffi.Map({_to_tvm(key): _to_tvm(item) for key, item in value.items()})
     if isinstance(value, str):
         return _ffi.dtype(value) if isinstance(value, _types.DataType) else _ffi.core.String(value)
     if isinstance(value, _types.Shape):
         return _ffi.Shape(value)
     if isinstance(value, _core.Device):
         return _tvm.runtime.Device(value.device_type, value.index)
+    if isinstance(value, bytes):
+        return _ffi.core.Bytes(value)
     if isinstance(value, _core.PackedFunc):
-        return lambda *arguments: _to_tvm(value(*arguments))
+        return _ffi.convert(lambda *arguments: _to_tvm(value(*arguments)))
     return _tvm.runtime.from_dlpack(value) if isinstance(value, _core.Tensor) else value
 
 
@@ -71,6 +87,7 @@ def _debug_get_from_remote(self, worker_id, timeout=None):
 _types.converters.update({
     _ffi.Shape: _types.Shape,
     _ffi.Array: list,
+    _ffi.Map: dict,
     _ffi.dtype: _types.DataType,
     _ffi.Device: _to_device,
     _tvm.runtime.Device: _to_device,

@@ -56,6 +56,19 @@ def elementwise():
     return builder.finalize()
 
 
+def with_map():
+    """A function that is given a map of tensors, and one that makes a map."""
+    builder = relax.BlockBuilder()
+    parameters, x = relax.Var("parameters", relax.ObjectType()), relax.Var("x", R.Tensor((4,), "float32"))
+    with builder.function("biased", [parameters, x]):
+        bias = builder.emit(relax.op.call_pure_packed("ffi.MapGetItem", parameters, R.str("bias"),
+                                                      ty_args=R.Tensor((4,), "float32")))
+        y = builder.emit(relax.op.add(x, bias))
+        builder.emit_func_output(builder.emit(relax.op.call_pure_packed("ffi.Map", R.str("y"), y, R.str("bias"), bias,
+                                                                        ty_args=relax.ObjectType())))
+    return builder.finalize()
+
+
 def mlp(is_parallel):
     """x W1 -> gelu -> W2: of W1 a worker has columns, of W2 rows."""
     part = PART if is_parallel else SIZE
@@ -162,3 +175,38 @@ def test_collectives_of_the_registry(session, compiled):
     session.load_vm_module(compiled(elementwise()))  # TVM's registry has ours from then on
     got = sum_of(session.broadcast(np.ones(2, "float32")))
     assert [got.debug_get_from_remote(w) for w in range(WORKERS)] == [[[w], [WORKERS, WORKERS]] for w in range(WORKERS)]
+
+
+def test_maps(session, compiled):
+    """A dict is a map inside of a model; a map of a model stays itself on its worker, and travels as a dict."""
+    model = session.load_vm_module(compiled(with_map()))
+    bias, x = random_array(1, 4), random_array(2, 4)
+    made = model["biased"]({"bias": session.broadcast(bias), "unused": [1, {"a": 2.5}]}, session.broadcast(x))
+    again = model["biased"](made, session.broadcast(x))
+    opened = session.define(lambda each: type(each).__name__)(made)
+    for worker in range(WORKERS):
+        for result in (made, again):
+            held = result.debug_get_from_remote(worker)
+            assert list(held) == ["y", "bias"]
+            np.testing.assert_array_equal(held["y"].numpy(), x + bias)
+            np.testing.assert_array_equal(held["bias"].numpy(), bias)
+        assert opened.debug_get_from_remote(worker) == "dict"
+    with pytest.raises(tutti.RemoteError, match="KeyError"):
+        model["biased"]({"other": 1}, session.broadcast(x))
+        session.sync_all()
+    sizes = [session.get_global_func("ffi.MapSize")(each) for each in ({}, {"a": 1, 2: [3]})]
+    assert [size.debug_get_from_remote(WORKERS - 1) for size in sizes] == [0, 2]
+
+
+def test_a_worker_keeps_its_cpus(session, compiled):
+    """TVM's pool of threads, as it is made, would move its caller to the first cores of the machine."""
+    @session.define
+    def cpus():
+        import os
+        return sorted(os.sched_getaffinity(0))
+    before = cpus()
+    session.load_vm_module(compiled(elementwise()))
+    session.get_global_func("runtime.NumThreads")()
+    after = cpus()
+    for worker in range(WORKERS):
+        assert after.debug_get_from_remote(worker) == before.debug_get_from_remote(worker)

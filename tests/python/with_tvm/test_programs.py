@@ -49,6 +49,13 @@ def numbers(*shape):
     return np.arange(np.prod(shape), dtype="float32").reshape(shape)
 
 
+def test_maps(session):
+    given = tvm_ffi.Map({"bias": tvm.runtime.tensor(numbers(3)), "n": 2, "inside": tvm_ffi.Map({1: "one"})})
+    for held in of_all(session.get_global_func("tutti.echo")(given)):
+        assert isinstance(held, tvm_ffi.Map) and list(held) == ["bias", "n", "inside"] and held["inside"][1] == "one"
+        assert isinstance(held["bias"], tvm.runtime.Tensor) and held["bias"].numpy().tolist() == [0, 1, 2]
+
+
 def test_it_is_tuttis():
     assert disco is tutti.tvm and disco.DRef is tutti.DRef
     assert tvm.runtime.disco.Session is tutti.Session
