@@ -21,7 +21,8 @@ struct DType {
   bool is_float8() const { return code >= dl::kFloat8_e3m4 && code <= dl::kFloat8_e8m0fnu; }
 };
 
-/// "float32", "int64", "bool", "bfloat16", "complex64", "float8_e4m3fn", ... (numpy's and ml_dtypes' names).
+/// "float32", "int64", "bool", "bfloat16", "complex64", "float8_e4m3fn", ... (numpy's and ml_dtypes' names), and of several
+/// lanes, "float16x4".
 /// @throws UsageError  the name is none of these
 TUTTI_API DType parse_dtype(std::string_view name);
 TUTTI_API std::string to_string(DType dtype);

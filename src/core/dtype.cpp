@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <system_error>
+
 #include "tutti/device.h"
 #include "tutti/error.h"
 
@@ -44,6 +47,13 @@ constexpr Row kNames[] = {
 DType parse_dtype(std::string_view name) {
   for (const Row& row : kNames)
     if (row.name == name) return row.dtype;
+  if (const size_t x = name.rfind('x'); x != std::string_view::npos) {  // of several lanes
+    uint16_t lanes = 0;
+    const auto [end, error] = std::from_chars(name.data() + x + 1, name.data() + name.size(), lanes);
+    for (const Row& row : kNames)
+      if (row.name == name.substr(0, x) && error == std::errc() && end == name.data() + name.size() && lanes > 1)
+        return {row.dtype.code, row.dtype.bits, lanes};
+  }
   throw UsageError(fmt::format("unknown dtype '{}'; expected a numpy or ml_dtypes name such as float32 or bfloat16", name));
 }
 

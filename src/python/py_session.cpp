@@ -1,4 +1,7 @@
 #include "python/py_session.h"
+
+#include <algorithm>
+
 #include "python/errors.h"
 
 namespace tutti::python {
@@ -30,6 +33,11 @@ void PySession::close_parked() {
   auto closing = std::exchange(parked(), {});
   const WithoutGil without_gil;
   closing.clear();
+}
+
+void PySession::collect_forgotten() {
+  const auto takes_ranks = [](const PySession* session) { return session->about().kind == "mpi"; };
+  if (std::ranges::any_of(live(), takes_ranks)) py::module_::import("gc").attr("collect")();
 }
 
 Ref PySession::cached(const std::string& name, Where where) {

@@ -25,6 +25,7 @@ class PySession {
           "below "
           "`if __name__ == \"__main__\":`");
     close_parked();
+    collect_forgotten();
     {
       const WithoutGil without_gil;
       session_.emplace(make());
@@ -38,6 +39,8 @@ class PySession {
     return well;
   }
   static void close_parked();
+  /// The ranks of an MPI job are taken as long as a session of them lives: one that only a cycle of references holds ends now.
+  static void collect_forgotten();
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
 

@@ -142,6 +142,13 @@ void bind_refs(py::module_& module) {
       py::module_::import("builtins")
           .attr("property")(py::cpp_function([](const Ref& self) { return self.dref.reg_id(); }, py::is_method(dref)));
   method(
+      ref_type, "same_as",
+      [](const Ref& self, const py::object& other) {
+        const Ref* ref = as_ref(other);
+        return ref && ref->about == self.about && ref->dref.reg_id() == self.dref.reg_id();
+      },
+      "other"_a, "Whether both are handles to one register.");
+  method(
       ref_type, "debug_get_from_remote",
       [](const Ref& self, int worker_id, std::optional<double> timeout) {
         const Where where = here();

@@ -145,10 +145,16 @@ Tensor to_contiguous_tensor(py::handle object) {
 py::object to_numpy(const py::object& self) {
   const auto tensor = self.cast<Tensor>();
   check_host(tensor, "numpy()");
-  const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(tensor.dtype())).cast<py::dtype>();
+  DType lane = tensor.dtype();
+  lane.lanes = 1;
+  const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(lane)).cast<py::dtype>();
   py::module_::import("numpy");  // as above
-  return py::array(dtype, std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()), byte_strides(tensor),
-                   tensor.data(), self);
+  std::vector<py::ssize_t> shape(tensor.shape().begin(), tensor.shape().end()), strides = byte_strides(tensor);
+  if (tensor.dtype().lanes > 1) {  // the last axis, as TVM has it
+    shape.push_back(tensor.dtype().lanes);
+    strides.push_back(lane.size_bytes());
+  }
+  return py::array(dtype, shape, strides, tensor.data(), self);
 }
 
 template <class Numbers>

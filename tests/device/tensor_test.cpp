@@ -57,7 +57,8 @@ TEST(Tensor, refuses_what_cannot_be) {
   EXPECT_THROW(Tensor::empty({1}, kInt8, kOther), UsageError);
   EXPECT_THROW(Tensor::empty({1}, kInt8, cuda(1000)), Error);  // no driver, or not as many
   EXPECT_THROW(Tensor::wrap(nullptr, {1}, kInt8), UsageError);
-  EXPECT_THROW(parse_dtype("float33"), UsageError);
+  for (const char* name : {"float33", "float16x", "float16x1", "x4", "float16x-4", "float16x4 ", "float16x65536", "float16x4x2"})
+    EXPECT_THROW(parse_dtype(name), UsageError) << name;
 }
 
 TEST(Tensor, wrapped_memory_is_released_once_by_the_last_handle) {
@@ -83,7 +84,8 @@ TEST(Tensor, poison_is_shared_by_views) {
 }
 
 TEST(DType, names_round_trip) {
-  for (const char* name : {"int8", "uint64", "float16", "bfloat16", "bool", "complex128", "float8_e4m3fn"})
+  for (const char* name : {"int8", "uint64", "float16", "bfloat16", "bool", "complex128", "float8_e4m3fn", "float16x4",
+                           "complex64x2", "float8_e4m3fnx16"})
     EXPECT_EQ(to_string(parse_dtype(name)), name);
 }
 

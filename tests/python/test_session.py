@@ -1,3 +1,4 @@
+import gc
 import os
 import weakref
 
@@ -206,8 +207,30 @@ def test_bad_arguments(session):
         with pytest.raises(tutti.UsageError, match="init_ccl: device_ids: expected"):
             session.init_ccl("mpi", *ids)
     session.init_ccl("mpi", list(range(WORKERS)))
+    with pytest.raises(tutti.UsageError, match="no ccl 'ncll' in this build; it has mpi, local"):
+        session.init_ccl("ncll")
     with pytest.raises(ValueError, match="ranks|launch|job"):
         tutti.SocketSession(7, 3, 1, "localhost", 0)
+
+
+def test_same_as(session):
+    a, b = session.empty((1,), "float32"), session.empty((1,), "float32")
+    function = tutti.DPackedFunc(a)
+    assert a.same_as(a) and a.same_as(function) and not a.same_as(b) and not a.same_as(1)
+
+
+def test_a_session_that_only_a_cycle_holds():
+    """Under mpirun it has the ranks that the next one needs."""
+    gc.disable()
+    try:
+        for _ in range(3):
+            cycle = [make_session()]
+            cycle.append(cycle)
+            assert cycle[0].get_global_func("tutti.echo")(7).debug_get_from_remote(WORKERS - 1) == 7
+            del cycle
+        make_session().shutdown()
+    finally:
+        gc.enable()
 
 
 def test_show(session):
