@@ -152,6 +152,22 @@ std::string text_of(const TVMFFIByteArray& bytes) {
   return std::string(bytes.data, kMostErrorText) + fmt::format("... ({} bytes in all)", bytes.size);
 }
 
+/// What led to an error, a line each: "caused by KeyError: row 3".
+std::string causes_of(const TVMFFIErrorCell& error) {
+  constexpr int kMost = 16;
+  std::string text;
+  const TVMFFIErrorCell* at = &error;
+  for (int i = 0; i < kMost && at->cause_chain; ++i) {
+    TVMFFIAny cause{};
+    cause.type_index = kTVMFFIError;
+    cause.v_obj = static_cast<TVMFFIObject*>(at->cause_chain);
+    if (!why_not_valid(cause).empty()) break;
+    at = &cell_of<TVMFFIErrorCell>(cause.v_obj);
+    text += fmt::format("\ncaused by {}: {}", text_of(at->kind), text_of(at->message));
+  }
+  return text;
+}
+
 [[noreturn]] void throw_raised(const std::string& name, int code) {
   const ObjectRef error = move_from_raised();
   if (!error) throw ModuleError("RuntimeError", fmt::format("{} returned {} without raising an error", name, code), {});
@@ -162,7 +178,7 @@ std::string text_of(const TVMFFIByteArray& bytes) {
   if (std::string why = why_not_valid(any); !why.empty())
     throw ModuleError("RuntimeError", fmt::format("{} failed and raised {}", name, why), {});
   const auto& cell = cell_of<TVMFFIErrorCell>(error.get());
-  throw ModuleError(text_of(cell.kind), text_of(cell.message), text_of(cell.backtrace));
+  throw ModuleError(text_of(cell.kind), text_of(cell.message) + causes_of(cell), text_of(cell.backtrace));
 }
 
 /// The object of a function of ours is called.

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -228,6 +229,17 @@ TEST_F(Module, errors_have_kind_message_and_backtrace) {
             std::string::npos);
   EXPECT_EQ(call("catch", {rows["raise"]}), Value("as asked"));
   EXPECT_EQ(call("make_int"), Value(-7));  // and on it goes
+}
+
+TEST_F(Module, an_error_tells_its_causes) {
+  const std::string cause = "\ncaused by ValueError: no row is left";
+  for (const int causes : {0, 1, 2, 1000}) {
+    std::string expected = "ValueError: no row is left";
+    for (int i = 0; i < std::min(causes, 16); ++i) expected += cause;
+    const auto message = message_of<RemoteError>([&] { call("raise_with_causes", {causes}); });
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
+    EXPECT_EQ(message.find(expected + cause), std::string::npos) << message;
+  }
 }
 
 TEST_F(Module, an_error_owns_its_cause) { EXPECT_EQ(call("causes", {rows["raise"]}), Value(1)); }

@@ -354,6 +354,21 @@ FUNCTION(causes) { /* what args[0]() raises has no cause; one that it is given g
   return TVMFFIObjectDecRef(cause);
 }
 
+FUNCTION(raise_with_causes) { /* args[0] causes, each of the next */
+  UNUSED;
+  const TVMFFIByteArray kind = bytes("ValueError"), message = bytes("no row is left"), nothing = bytes("");
+  TVMFFIObjectHandle error = NULL;
+  if (TVMFFIErrorCreate(&kind, &message, &nothing, &error) != 0) return -1;
+  for (int64_t i = 0; i < args[0].v_int64; ++i) {
+    TVMFFIObjectHandle cause = error;
+    if (TVMFFIErrorCreateWithCauseAndExtraContext(&kind, &message, &nothing, cause, NULL, &error) != 0) return -1;
+    TVMFFIObjectDecRef(cause);
+  }
+  TVMFFIErrorSetRaised(error);
+  TVMFFIObjectDecRef(error);
+  return -1;
+}
+
 FUNCTION(stream) {
   UNUSED;
   void* before = NULL;
