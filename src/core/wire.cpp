@@ -106,11 +106,23 @@ std::string why_not(const Value& value, uint64_t session, int64_t most_tensor_by
 
 void throw_wire_error(const char* message) { throw WireError(message); }
 
+bool has_content(const Value& value) {
+  const auto* opaque = std::get_if<Opaque>(&value.data());
+  if (opaque) return opaque->content != nullptr;
+  bool has = false;
+  each_item(value, [&](const Value& item) { has = has || has_content(item); });
+  return has;
+}
+
 Value travelling(const Value& value, int depth) {
   if (depth > kMaxDepth) throw UsageError("lists or dicts nested too deep");
-  const auto* opaque = std::get_if<Opaque>(&value.data());
-  if (opaque && opaque->content) return travelling(opaque->content(*opaque), depth + 1);
-  return with_items(value, [&](const Value& item) { return travelling(item, depth + 1); }).value_or(value);
+  if (!has_content(value)) return value;
+  if (const auto* opaque = std::get_if<Opaque>(&value.data())) {
+    const Value content = opaque->content(*opaque);
+    if (content.kind() == Value::Kind::kOpaque) throw UsageError(to_string(value) + " has no content but another object");
+    return travelling(content, depth);
+  }
+  return *with_items(value, [&](const Value& item) { return travelling(item, depth + 1); });
 }
 
 std::string why_not_encodable(const Value& value, uint64_t session, int64_t most_tensor_bytes) {

@@ -129,7 +129,10 @@ TEST(Value, an_object_travels_as_its_content) {
   EXPECT_EQ(travelling(List{1, Dict({"s"}, {settings})}), Value(List{1, Dict({"s"}, {Dict({"seven"}, {7})})}));
   EXPECT_EQ(Value(settings).as<Dict>(), Dict({"seven"}, {7}));
   settings.content = [](const Opaque& self) -> Value { return Value(self); };
-  EXPECT_NE(message_of<UsageError>([&] { travelling(settings); }).find("nested too deep"), std::string::npos);
+  EXPECT_EQ(message_of<UsageError>([&] { travelling(settings); }), "opaque object Settings has no content but another object");
+  EXPECT_EQ(message_of<UsageError>([&] { Value(settings).as<Dict>(); }), "expected dict, got opaque object Settings");
+  settings.content = [](const Opaque& self) -> Value { return List{self}; };
+  EXPECT_EQ(message_of<UsageError>([&] { travelling(settings); }), "lists or dicts nested too deep");
 }
 
 TEST(Value, says_why_it_cannot_travel) {

@@ -70,7 +70,10 @@ std::optional<T> try_as(const Value& value) {
   } else {
     if (auto* v = std::get_if<T>(&data)) return *v;
     if constexpr (std::same_as<T, Dict>)
-      if (auto* opaque = std::get_if<Opaque>(&data); opaque && opaque->content) return try_as<Dict>(opaque->content(*opaque));
+      if (auto* opaque = std::get_if<Opaque>(&data); opaque && opaque->content) {
+        const Value content = opaque->content(*opaque);
+        if (auto* dict = std::get_if<Dict>(&content.data())) return *dict;
+      }
   }
   return std::nullopt;
 }

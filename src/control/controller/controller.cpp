@@ -21,6 +21,18 @@ constexpr size_t kRoom = size_t{64} * 1024;
 constexpr size_t kMuchRoom = size_t{512} * 1024;
 constexpr auto kSoon = 1ms;
 
+/// Arguments with the content of objects in their place, in `expanded` if there are any. Contents may be anybody's code, Python's
+/// collector among it, which may end this very session: not for within a turn.
+Args expand(Args args, List& expanded, const char* what) {
+  if (std::ranges::none_of(args, has_content)) return args;
+  for (size_t i = 0; i < args.size(); ++i) try {
+      expanded.push_back(travelling(args[i]));
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("{}: argument {}: {}", what, i + 1, error.what()));
+    }
+  return expanded;
+}
+
 std::atomic<uint64_t> last_id{0};
 
 }  // namespace
@@ -137,34 +149,28 @@ DRef Controller::look_up(std::string_view name, Where where) {
 }
 
 DRef Controller::call_builtin(const char* name, Args args, Where where) {
-  Turn turn(*this);
   List expanded;
-  args = checked(args, expanded, name);
+  args = expand(args, expanded, name);
+  Turn turn(*this);
+  check_arguments(args, name);
   DRef& function = builtins_[name];
   if (!function) function = look_up(fmt::format("runtime.disco.{}", name), where);
   return issue_call(function, args, where);
 }
 
 DRef Controller::call(const DRef& func, Args args, Where where) {
+  List expanded;
+  args = expand(args, expanded, "call_packed");
   Turn turn(*this);
   register_of(func, "call_packed: func");
-  List expanded;
-  args = checked(args, expanded, "call_packed");
+  check_arguments(args, "call_packed");
   return issue_call(func, args, where);
 }
 
-/// Arguments that can travel: those given, or `expanded`, with the content of objects in their place.
-Args Controller::checked(Args args, List& expanded, const char* what) const {
-  for (size_t i = 0; i < args.size(); ++i) {
-    std::string why = why_not_encodable(args[i], id_, kMaxTensorArgument);
-    if (why.empty()) continue;
-    if (expanded.empty()) expanded.assign(args.begin(), args.end());
-    args = expanded;
-    expanded[i] = travelling(args[i]);
-    why = why_not_encodable(expanded[i], id_, kMaxTensorArgument);
-    if (!why.empty()) throw UsageError(fmt::format("{}: argument {}: {}", what, i + 1, why));
-  }
-  return args;
+void Controller::check_arguments(Args args, const char* what) const {
+  for (size_t i = 0; i < args.size(); ++i)
+    if (std::string why = why_not_encodable(args[i], id_, kMaxTensorArgument); !why.empty())
+      throw UsageError(fmt::format("{}: argument {}: {}", what, i + 1, why));
 }
 
 DRef Controller::issue_call(const DRef& func, Args args, Where where) {
@@ -262,17 +268,15 @@ Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where 
   return std::move(answer.value);
 }
 
-void Controller::debug_set(const DRef& ref, int worker, Value value, Timeout timeout, Where where) {
+void Controller::debug_set(const DRef& ref, int worker, const Value& given, Timeout timeout, Where where) {
+  List expanded;
+  const Value& value = expand(Args(&given, 1), expanded, "debug_copy_from")[0];
   Turn turn(*this);
   check_worker(worker, "debug_copy_from");
   Command command{.action = Action::kDebugSetRegister, .reg = register_of(ref, "debug_copy_from"), .worker = worker};
   const bool in_process = worker == 0 && value.kind() != Value::Kind::kRegister;
-  std::string why = why_not_encodable(value, 0, INT64_MAX);
-  if (!in_process && !why.empty()) {
-    value = travelling(value);
-    why = why_not_encodable(value, 0, INT64_MAX);
-    if (!why.empty()) throw UsageError("debug_copy_from: " + why);
-  }
+  if (std::string why = why_not_encodable(value, 0, INT64_MAX); !in_process && !why.empty())
+    throw UsageError("debug_copy_from: " + why);
   std::vector<Tensor> large;
   const Value rest = set_apart(value, large);
   for (const Tensor& tensor : large) command.offers.push_back({.dtype = tensor.dtype(), .shape = tensor.shape(), .place = {}});

@@ -54,7 +54,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void check(const DRef& ref, const char* what) const { register_of(ref, what); }  ///< @throws UsageError  not of this session
   void copy(Action action, const Tensor& host, const DRef& remote, Where where);
   Value debug_get(const DRef& ref, int worker, Timeout timeout, Where where);
-  void debug_set(const DRef& ref, int worker, Value value, Timeout timeout, Where where);
+  void debug_set(const DRef& ref, int worker, const Value& given, Timeout timeout, Where where);
   void sync(int worker, Timeout timeout, Where where);  ///< kAllWorkers: all
   void shutdown(Timeout timeout, Where where);
   bool is_idle_on_one_node();
@@ -94,7 +94,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   int64_t register_of(const DRef& ref, const char* what) const;
   void check_worker(int worker, const char* what) const;
   DRef look_up(std::string_view name, Where where);
-  Args checked(Args args, List& expanded, const char* what) const;
+  void check_arguments(Args args, const char* what) const;
   DRef issue_call(const DRef& func, Args args, Where where);
   uint64_t issue(Command& command, Where where, Clock::time_point deadline = Clock::time_point::max());
   uint64_t issue(Command& command, Args args, Where where, Clock::time_point deadline, DRef* result);

@@ -13,7 +13,7 @@
 
 namespace tutti::detail {
 
-inline constexpr uint8_t kWireVersion = 1;
+inline constexpr uint8_t kWireVersion = 2;
 
 using Action = DiscoAction;
 const char* to_string(Action action);

@@ -75,19 +75,20 @@ Reply Worker::refusal(const Command& command, const std::string& why) const {
 Reply Worker::value_for_controller(const Command& command, std::vector<Tensor>& large) {
   const auto& slot = registers_.get(command.reg);
   Reply answer{.kind = Reply::Kind::kValue, .worker = id_, .seq = command.seq};
-  std::optional<Origin> lost = slot.lost ? slot.lost : find_poison(slot.value);
+  Value value = slot.value;
+  if (has_content(value)) try {
+      value = travelling(value);
+    } catch (const UsageError&) {
+      if (id_ != 0) throw;  // worker 0's any value
+    }
+  std::optional<Origin> lost = slot.lost ? slot.lost : find_poison(value);
   if (lost) {
     answer.kind = Reply::Kind::kPoisoned;
     answer.origin = *lost;
     return answer;
   }
-  Value value = lies_on_device(slot.value) ? on_host(slot.value) : slot.value;
-  std::string why = why_not_encodable(value, 0, INT64_MAX);
-  if (!why.empty()) {
-    value = on_host(travelling(value));
-    why = why_not_encodable(value, 0, INT64_MAX);
-    if (id_ != 0 && !why.empty()) return refusal(command, why);
-  }
+  if (lies_on_device(value)) value = on_host(value);
+  if (std::string why = why_not_encodable(value, 0, INT64_MAX); id_ != 0 && !why.empty()) return refusal(command, why);
   if (exchange_) {  // inside the process: tensors as a copy that later commands don't change; worker 0's any value
     answer.kind = Reply::Kind::kToken;
     answer.token = exchange_->put(copy_tensors(value));

@@ -14,6 +14,7 @@
 #include "core/traceback.h"
 #include "core/type_name.h"
 #include "device/devices.h"
+#include "topology/bind.h"
 #include "tutti/function.h"
 
 namespace tutti::detail {
@@ -91,6 +92,7 @@ void Worker::serve() try {
 }
 
 void Worker::runs_here() {
+  if (cpus_.empty()) cpus_ = topology::granted().cpus;
   thread_local const int64_t thread = gettid();
   slot_.thread.store(thread, std::memory_order_relaxed);
   slot_.stack_signal.store(stack_signal(), std::memory_order_relaxed);

@@ -19,6 +19,7 @@
 #include "control/worker/worker_plane.h"
 #include "core/process.h"
 #include "device/streams.h"
+#include "topology/index_set.h"
 
 namespace tutti::detail {
 
@@ -58,6 +59,7 @@ class Worker {
   Device device() const { return collectives_.device(); }
   uint64_t seq() const { return command_.seq; }
   bool runs_quick() const { return runs_quick_; }                       ///< a function that is registered so
+  const topology::IndexSet& cpus() const { return cpus_; }              ///< that its thread began with
   uint64_t serial() const { return serial_; }                           ///< of all workers that this process has had
   bool is_fork() const { return process_generation() != generation_; }  ///< a child of the worker's process
 
@@ -112,6 +114,7 @@ class Worker {
   WorkerAgreement agreement_;
   Collectives collectives_;
   bool runs_quick_ = false;
+  topology::IndexSet cpus_;
   List args_;                                   // of the call that runs
   Record::State state_ = Record::State::kDone;  // of it
 };
