@@ -75,6 +75,18 @@ py::object converted(py::handle object) {
   return convert.is_none() ? py::object() : convert(object);
 }
 
+/// As a key of a dict: a tuple arrives as a list, which can be none.
+py::object to_key(const Value& value) {
+  const auto* list = std::get_if<List>(&value.data());
+  if (!list) {
+    if (value.kind() == Value::Kind::kDict) throw UsageError("a dict can't be a key of a dict");
+    return to_python(value);
+  }
+  py::tuple key(list->size());
+  for (size_t i = 0; i < list->size(); ++i) key[i] = to_key((*list)[i]);
+  return key;
+}
+
 }  // namespace
 
 std::string to_utf8(py::handle str) {
@@ -173,9 +185,7 @@ py::object to_python(const Value& value) {
       const auto& items = std::get<Dict>(value.data());
       py::dict dict;
       for (size_t i = 0; i < items.size(); ++i) {
-        py::object key = to_python(items.keys()[i]);
-        if (PyList_Check(key.ptr())) key = py::tuple(key);
-        dict[key] = to_python(items.values()[i]);
+        dict[to_key(items.keys()[i])] = to_python(items.values()[i]);
       }
       return dict;
     }

@@ -102,14 +102,23 @@ void check_host(const Tensor& tensor, const char* what) {
     throw UsageError(fmt::format("{}: the tensor lies on {}", what, to_string(tensor.device())));
 }
 
+/// As numpy has it: lanes are the last axis, as in TVM.
+struct Lanes {
+  explicit Lanes(const Tensor& tensor)
+      : dtype(tensor.dtype()), shape(tensor.shape().begin(), tensor.shape().end()), strides(byte_strides(tensor)) {
+    const uint16_t lanes = std::exchange(dtype.lanes, 1);
+    if (lanes == 1) return;
+    shape.push_back(lanes);
+    strides.push_back(dtype.size_bytes());
+  }
+  DType dtype;
+  std::vector<py::ssize_t> shape, strides;
+};
+
 py::buffer_info buffer(const Tensor& tensor) {
-  const auto format = py::module_::import("tutti._types").attr("buffer_format")(to_string(tensor.dtype())).cast<std::string>();
-  return {tensor.data(),
-          tensor.dtype().size_bytes(),
-          format,
-          static_cast<py::ssize_t>(tensor.shape().size()),
-          std::vector<py::ssize_t>(tensor.shape().begin(), tensor.shape().end()),
-          byte_strides(tensor)};
+  const Lanes lanes(tensor);
+  const auto format = py::module_::import("tutti._types").attr("buffer_format")(to_string(lanes.dtype)).cast<std::string>();
+  return {tensor.data(), lanes.dtype.size_bytes(), format, std::ssize(lanes.shape), lanes.shape, lanes.strides};
 }
 
 /// pybind11's, which no exception may leave, and which does not look whether the reader can do with strides.
@@ -145,16 +154,10 @@ Tensor to_contiguous_tensor(py::handle object) {
 py::object to_numpy(const py::object& self) {
   const auto tensor = self.cast<Tensor>();
   check_host(tensor, "numpy()");
-  DType lane = tensor.dtype();
-  lane.lanes = 1;
-  const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(lane)).cast<py::dtype>();
+  const Lanes lanes(tensor);
+  const auto dtype = py::module_::import("tutti._types").attr("numpy_dtype")(to_string(lanes.dtype)).cast<py::dtype>();
   py::module_::import("numpy");  // as above
-  std::vector<py::ssize_t> shape(tensor.shape().begin(), tensor.shape().end()), strides = byte_strides(tensor);
-  if (tensor.dtype().lanes > 1) {  // the last axis, as TVM has it
-    shape.push_back(tensor.dtype().lanes);
-    strides.push_back(lane.size_bytes());
-  }
-  return py::array(dtype, shape, strides, tensor.data(), self);
+  return py::array(dtype, lanes.shape, lanes.strides, tensor.data(), self);
 }
 
 template <class Numbers>

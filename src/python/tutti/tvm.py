@@ -92,6 +92,9 @@ _types.converters.update({
     _ffi.Device: _to_device,
     _tvm.runtime.Device: _to_device,
 })
+for _type, _convert in (("Dict", dict), ("List", list)):  # since tvm-ffi 0.1.10
+    if hasattr(_ffi, _type):
+        _types.converters[getattr(_ffi, _type)] = _convert
 DRef.debug_get_from_remote = _debug_get_from_remote
 _core.get_global_func("runtime.disco._adopt_tvm")()
 session = _tvm.runtime.disco = sys.modules["tvm.runtime.disco"] = sys.modules["tvm.runtime.disco.session"] = sys.modules[__name__]
