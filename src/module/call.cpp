@@ -4,10 +4,7 @@
 
 #include <cstring>
 #include <optional>
-#include <typeinfo>
 
-#include "core/demangle.h"
-#include "core/type_name.h"
 #include "core/wire.h"
 #include "module/check.h"
 #include "module/loaded.h"
@@ -53,15 +50,16 @@ Bytes to_bytes(const char* data, size_t size) {
 /// The items of a map. Only libtvm_ffi knows how they lie.
 Value content_of_map(const Opaque& opaque) {
   const auto& map = std::any_cast<const ObjectRef&>(*opaque.object);
-  const char* name = map.get()->type_index == kTVMFFIMap ? "ffi.MapForwardIterFunctor" : "ffi.DictForwardIterFunctor";
-  const auto size_of = find_foreign_function(map.get()->type_index == kTVMFFIMap ? "ffi.MapSize" : "ffi.DictSize");
-  const auto iterate = find_foreign_function(name);
+  const bool is_dict = map.get()->type_index == kTVMFFIDict;
+  const char* name = is_dict ? "ffi.DictForwardIterFunctor" : "ffi.MapForwardIterFunctor";
+  const char* size_name = is_dict ? "ffi.DictSize" : "ffi.MapSize";
+  const auto size_of = find_foreign_function(size_name), iterate = find_foreign_function(name);
   if (!iterate || !size_of)
     throw UsageError(
         fmt::format("{} can't be looked into without libtvm_ffi's {}: import tvm_ffi first", opaque.type_name, name));
   constexpr int kKey = 0, kValue = 1, kNext = 2;
   const Value object = opaque;
-  const auto size = function_of("ffi.MapSize", *size_of)(List{object}).as<size_t>();
+  const auto size = function_of(size_name, *size_of)(List{object}).as<size_t>();
   List keys, values;
   if (size == 0) return Dict();
   const auto at = function_of(name, *iterate)(List{object}).as<Function>();
@@ -77,6 +75,15 @@ Value foreign_object(TVMFFIObject* object) {
   Opaque opaque{std::make_shared<std::any>(ObjectRef::share(object)), std::string(key.data, key.size), object};
   if (object->type_index == kTVMFFIMap || object->type_index == kTVMFFIDict) opaque.content = &content_of_map;
   return opaque;
+}
+
+/// A map of TVM's, if libtvm_ffi is here to make one.
+std::optional<Value> to_map(const Dict& dict) {
+  const auto make = find_foreign_function("ffi.Map");
+  if (!make) return std::nullopt;
+  List items;
+  for (size_t i = 0; i < dict.size(); ++i) items.push_back(dict.keys()[i]), items.push_back(dict.values()[i]);
+  return function_of("ffi.Map", *make)(items);
 }
 
 /// The value of a checked object; the object is shared where its content is.
@@ -127,7 +134,6 @@ Value from_checked(const TVMFFIAny& any) {
 }
 
 constexpr int kMostCalls = 500;  // modules and functions of ours that call each other
-constexpr size_t kMostErrorText = 65536;
 
 /// Functions that call each other without end are stopped before the stack is.
 class Depth {
@@ -147,40 +153,6 @@ class Depth {
 };
 thread_local int Depth::depth_ = 0;
 
-std::string text_of(const TVMFFIByteArray& bytes) {
-  if (bytes.size <= kMostErrorText) return std::string(bytes.data, bytes.size);
-  return std::string(bytes.data, kMostErrorText) + fmt::format("... ({} bytes in all)", bytes.size);
-}
-
-/// What led to an error, a line each: "caused by KeyError: row 3".
-std::string causes_of(const TVMFFIErrorCell& error) {
-  constexpr int kMost = 16;
-  std::string text;
-  const TVMFFIErrorCell* at = &error;
-  for (int i = 0; i < kMost && at->cause_chain; ++i) {
-    TVMFFIAny cause{};
-    cause.type_index = kTVMFFIError;
-    cause.v_obj = static_cast<TVMFFIObject*>(at->cause_chain);
-    if (!why_not_valid(cause).empty()) break;
-    at = &cell_of<TVMFFIErrorCell>(cause.v_obj);
-    text += fmt::format("\ncaused by {}: {}", text_of(at->kind), text_of(at->message));
-  }
-  return text;
-}
-
-[[noreturn]] void throw_raised(const std::string& name, int code) {
-  const ObjectRef error = move_from_raised();
-  if (!error) throw ModuleError("RuntimeError", fmt::format("{} returned {} without raising an error", name, code), {});
-  if (auto cause = cause_of(error.get())) std::rethrow_exception(cause);
-  TVMFFIAny any{};
-  any.type_index = kTVMFFIError;
-  any.v_obj = error.get();
-  if (std::string why = why_not_valid(any); !why.empty())
-    throw ModuleError("RuntimeError", fmt::format("{} failed and raised {}", name, why), {});
-  const auto& cell = cell_of<TVMFFIErrorCell>(error.get());
-  throw ModuleError(text_of(cell.kind), text_of(cell.message) + causes_of(cell), text_of(cell.backtrace));
-}
-
 /// The object of a function of ours is called.
 int call_box(void* object, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const Function function = std::get<Function>(value_of(static_cast<TVMFFIObject*>(object))->data());
@@ -188,15 +160,6 @@ int call_box(void* object, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* r
 }
 
 }  // namespace
-
-/// A map of TVM's, if libtvm_ffi is here to make one.
-std::optional<Value> to_map(const Dict& dict) {
-  const auto make = find_foreign_function("ffi.Map");
-  if (!make) return std::nullopt;
-  List items;
-  for (size_t i = 0; i < dict.size(); ++i) items.push_back(dict.keys()[i]), items.push_back(dict.values()[i]);
-  return function_of("ffi.Map", *make)(items);
-}
 
 ObjectRef make_box(Value value) { return make_box(std::move(value), &call_box); }
 
@@ -276,9 +239,9 @@ TVMFFIAny to_owned(const Value& value) {
     }
     case Kind::kTensor: return std::get<Tensor>(data) ? object(make_box(value)) : pod(kTVMFFINone);
     case Kind::kList: {
-      std::vector<TVMFFIAny> items;
-      for (const Value& item : std::get<List>(data)) items.push_back(to_owned(item));
-      return object(make_array(std::move(items)));
+      OwnedValues items;
+      for (const Value& item : std::get<List>(data)) items.add(item);
+      return object(make_array(items.release()));
     }
     case Kind::kFunction: return object(make_box(value));
     case Kind::kOpaque:
@@ -295,28 +258,27 @@ TVMFFIAny to_owned(const Value& value) {
   throw UsageError(to_string(value) + " can't be passed to a module");
 }
 
+OwnedValues::~OwnedValues() {
+  for (const TVMFFIAny& value : values_)
+    if (value.type_index >= kTVMFFIObject) dec_ref(value.v_obj);
+}
+
 LentArgs::LentArgs(Args args) {
-  values_.reserve(args.size());
-  for (const Value& arg : args) {
-    values_.push_back(to_owned(arg));
-    const TVMFFIAny& made = values_.back();
+  for (const Value& arg : args) values_.add(arg);
+  for (const TVMFFIAny& made : values_.all())
     if (made.type_index >= kTVMFFIObject && strong_count(made.v_obj) == 1) lend(made.v_obj);
-  }
 }
 
 int LentArgs::take_back() {
   int released = -1;
   if (!std::exchange(lent_, false)) return released;
-  for (size_t i = values_.size(); i-- > 0;)
-    if (values_[i].type_index >= kTVMFFIObject && !ffi::take_back(values_[i].v_obj)) released = static_cast<int>(i);
+  const auto& values = values_.all();
+  for (size_t i = values.size(); i-- > 0;)
+    if (values[i].type_index >= kTVMFFIObject && !ffi::take_back(values[i].v_obj)) released = static_cast<int>(i);
   return released;
 }
 
-LentArgs::~LentArgs() {
-  take_back();
-  for (const TVMFFIAny& value : values_)
-    if (value.type_index >= kTVMFFIObject) dec_ref(value.v_obj);
-}
+LentArgs::~LentArgs() { take_back(); }
 
 Value call_c(const std::string& name, TVMFFISafeCallType function, void* self, Args args) {
   const Depth depth(name);
@@ -347,18 +309,6 @@ int call_from_c(const Function& function, const TVMFFIAny* args, int32_t num_arg
       values.push_back(view(args[i], fmt::format("{}: argument {}", function.name(), i + 1)));
     *result = to_owned(function(values));
   });
-}
-
-void raise_current_exception() noexcept {
-  try {
-    throw;
-  } catch (const ModuleError& error) {
-    set_raised(make_error(error.kind(), error.what(), error.traceback(), std::current_exception()));
-  } catch (const std::exception& error) {
-    set_raised(make_error(demangled(typeid(error).name()), what_of(error), "", std::current_exception()));
-  } catch (...) {
-    set_raised(make_error("RuntimeError", "an exception that is not a std::exception", "", std::current_exception()));
-  }
 }
 
 }  // namespace tutti::ffi

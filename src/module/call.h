@@ -3,9 +3,11 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "module/object.h"
+#include "module/raised.h"
 #include "tutti/function.h"
 #include "tutti/value.h"
 
@@ -24,6 +26,21 @@ Tensor wrap(const DLTensor& tensor, std::function<void()> release);
 /// The tensor of an object of kTVMFFITensor, sharing its memory; the object lives as long as the tensor.
 Tensor tensor_of(const ObjectRef& object);
 
+/// Values with the references that they own.
+class OwnedValues {
+ public:
+  OwnedValues() = default;
+  ~OwnedValues();
+  OwnedValues(const OwnedValues&) = delete;
+  OwnedValues& operator=(const OwnedValues&) = delete;
+  void add(const Value& value) { values_.push_back(to_owned(value)); }
+  const std::vector<TVMFFIAny>& all() const { return values_; }
+  std::vector<TVMFFIAny> release() { return std::exchange(values_, {}); }  ///< the references go to the caller
+
+ private:
+  std::vector<TVMFFIAny> values_;
+};
+
 /// Arguments for a module, for the time of one call.
 class LentArgs {
  public:
@@ -31,13 +48,13 @@ class LentArgs {
   ~LentArgs();
   LentArgs(const LentArgs&) = delete;
   LentArgs& operator=(const LentArgs&) = delete;
-  const TVMFFIAny* data() const { return values_.data(); }
-  int32_t size() const { return static_cast<int32_t>(values_.size()); }
+  const TVMFFIAny* data() const { return values_.all().data(); }
+  int32_t size() const { return static_cast<int32_t>(values_.all().size()); }
   /// The position of an argument that the callee released though it was not its own, or -1.
   int take_back();
 
  private:
-  std::vector<TVMFFIAny> values_;
+  OwnedValues values_;
   bool lent_ = true;
 };
 
@@ -51,22 +68,5 @@ Value call_c(const std::string& name, TVMFFISafeCallType function, void* self, A
 Function function_of(std::string name, ObjectRef object);
 /// Calls a function of ours for a module: 0, or -1 with a raised error. Never throws.
 int call_from_c(const Function& function, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) noexcept;
-
-/// Runs `body` for a C caller: 0, or -1 with what it threw as the raised error.
-template <class Body>
-int guard(Body&& body) noexcept;
-
-void raise_current_exception() noexcept;  ///< inside a catch block: sets the raised error
-
-template <class Body>
-int guard(Body&& body) noexcept {
-  try {
-    body();
-    return 0;
-  } catch (...) {
-    raise_current_exception();
-    return -1;
-  }
-}
 
 }  // namespace tutti::ffi

@@ -16,12 +16,12 @@
 #include <type_traits>
 #include <utility>
 
+#include "control/worker/worker.h"
 #include "core/builtins.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "module/call.h"
 #include "module/runtime.h"
-#include "topology/bind.h"
 #include "tutti/error.h"
 #include "tutti/function.h"
 #include "tutti/worker.h"
@@ -145,18 +145,20 @@ bool find_libtvm_ffi(const std::string& path_of_module) {
   return open_shared(kFfi) != nullptr;
 }
 
-void bind_threads_of_tvm() {
+void bind_threads_of_tvm() try {
   static thread_local bool is_done = false;
+  const Worker* worker = Worker::current();
   const char* binds = std::getenv("TVM_BIND_THREADS");
-  if (std::exchange(is_done, true) || (binds && std::string_view(binds) == "0")) return;
+  if (!worker || std::exchange(is_done, true) || (binds && std::string_view(binds) == "0")) return;
   constexpr const char *kConfigure = "runtime.config_threadpool", *kCount = "runtime.NumThreads";
-  constexpr int kShareCpus = -2;  // the mode in which all threads may run on all of the CPUs that are named
-  List cpus;
-  const auto granted = topology::granted();  // before TVM's pool is there
-  for (const int cpu : granted.cpus.indices()) cpus.emplace_back(std::to_string(cpu));
+  constexpr int kShareCpus = -3;  // all threads may run on all of the CPUs that are named
   const auto configure = find_foreign_function(kConfigure), count = find_foreign_function(kCount);
   if (!configure || !count) return;
+  List cpus;
+  for (const int cpu : worker->cpus()) cpus.emplace_back(std::to_string(cpu));
   function_of(kConfigure, *configure)(List{kShareCpus, function_of(kCount, *count)({}), cpus});
+} catch (const std::exception& error) {
+  log(LogLevel::kWarn, "TVM's threads stay where TVM has put them: {}", error.what());
 }
 
 Value load_by_tvm(const std::string& path) {

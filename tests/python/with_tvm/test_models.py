@@ -1,5 +1,7 @@
 """Models that a stock apache-tvm has compiled, on every kind of session: what TVM's own test_session.py and test_ccl.py look at."""
 
+import os
+
 import numpy as np
 import pytest
 import tvm
@@ -9,12 +11,14 @@ from tvm.script import relax as R
 
 import tutti
 
+CPUS = os.sched_getaffinity(0)
 PART = 16  # of each worker
 SIZE = PART * WORKERS
 
 
 @pytest.fixture
 def session():
+    os.sched_setaffinity(0, CPUS)  # TVM, used here by an earlier test, has moved this thread
     with make_session() as made:
         yield made
 
@@ -198,15 +202,27 @@ def test_maps(session, compiled):
     assert [size.debug_get_from_remote(WORKERS - 1) for size in sizes] == [0, 2]
 
 
-def test_a_worker_keeps_its_cpus(session, compiled):
-    """TVM's pool of threads, as it is made, would move its caller to the first cores of the machine."""
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_workers_and_threads_of_tvm_keep_to_their_cpus(session, compiled, is_late, threads):
+    """TVM's pool of threads, as it is made, binds its caller and itself to the first cores of the machine."""
     @session.define
-    def cpus():
+    def look(known, makes_pool, threads):
         import os
-        return sorted(os.sched_getaffinity(0))
-    before = cpus()
+        import tvm_ffi
+        os.environ["TVM_NUM_THREADS"] = threads
+        if makes_pool:
+            tvm_ffi.get_global_func("runtime.NumThreads")()
+        tasks = [int(task) for task in os.listdir("/proc/self/task")]
+        return tasks, [sorted(os.sched_getaffinity(task)) for task in [0, *tasks] if task not in known]
+
+    before = look([], False, threads)
+    session.sync_all()
+    if is_late:
+        look([], True, threads)
     session.load_vm_module(compiled(elementwise()))
-    session.get_global_func("runtime.NumThreads")()
-    after = cpus()
+    session.sync_all()
     for worker in range(WORKERS):
-        assert after.debug_get_from_remote(worker) == before.debug_get_from_remote(worker)
+        known, (expected, *_) = before.debug_get_from_remote(worker)
+        caller, *pool = look(known, True, threads).debug_get_from_remote(worker)[1]
+        assert caller == expected and all(of == expected for of in pool)
