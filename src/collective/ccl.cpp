@@ -35,13 +35,6 @@ std::vector<Ccl>& added() {
   return rows;
 }
 
-std::vector<const Ccl*> rows_of_devices() {
-  std::vector<const Ccl*> rows;
-  for (const std::span<const Ccl> some : {std::span<const Ccl>(kOfGpus), std::span<const Ccl>(added())})
-    for (const Ccl& row : some) rows.push_back(&row);
-  return rows;
-}
-
 }  // namespace
 
 std::span<const Ccl> ccls_of_gpus() { return kOfGpus; }
@@ -60,15 +53,12 @@ const Ccl& find_ccl(std::string_view name, const DataPlane& plane, const std::ve
     if (on_node()) return kLocal;
     throw UsageError("init_ccl: 'local' needs all workers on one node that shares memory; use 'mpi'");
   }
-  check_ccl(name);
-  const auto rows = rows_of_devices();
-  return **std::ranges::find(rows, name, &Ccl::name);
-}
-
-void check_ccl(std::string_view name) {
   std::vector<std::string_view> names{kMpi.name, kLocal.name};
-  for (const Ccl* row : rows_of_devices()) names.push_back(row->name);
-  if (name == kAuto.name || std::ranges::find(names, name) != names.end()) return;
+  for (const std::span<const Ccl> rows : {std::span<const Ccl>(kOfGpus), std::span<const Ccl>(added())})
+    for (const Ccl& row : rows) {
+      if (row.name == name) return row;
+      names.push_back(row.name);
+    }
   throw UsageError(fmt::format("init_ccl: no ccl '{}' in this build; it has {} and auto", name, fmt::join(names, ", ")));
 }
 

@@ -27,8 +27,7 @@ struct Ccl {
 /// by two levels where each node has as many members).
 /// @throws UsageError  unknown name, not in this build, or not possible here
 const Ccl& find_ccl(std::string_view name, const DataPlane& plane, const std::vector<int>& members);
-void check_ccl(std::string_view name);  ///< @throws UsageError  unknown, or not in this build
-std::span<const Ccl> ccls_of_gpus();    ///< what init_ccl("auto") tries first, in this order
+std::span<const Ccl> ccls_of_gpus();  ///< what init_ccl("auto") tries first, in this order
 /// One more row, of a back end that a test brings. Before the first session.
 void add_ccl(const Ccl& row);
 std::string_view compiled_ccl();  ///< "mpi": the name that init_ccl takes in every kind of session

@@ -304,6 +304,7 @@ TEST_F(Leaders, says_what_the_workers_of_all_nodes_do_and_does_without_those_tha
   }
   // nobody drives the last node's leader
   is_stuck_ = rank() == ranks() - 1;
+  MPI_Barrier(MPI_COMM_WORLD);  // before anybody asks it
   done = !is_root();
   if (is_root()) controller = look_within(2s);
   together([&] { return done.load(); });
