@@ -127,7 +127,7 @@ class Reader {
 /// Largest tensor that may be an argument.
 inline constexpr int64_t kMaxTensorArgument = int64_t{64} * 1024;
 
-/// Whether an object that it is, or holds, has a content. Not whether that has.
+/// Whether the value is an object with a content, or holds one.
 bool has_content(const Value& value);
 /// The value with the content of objects in their place, as far as they have one.
 /// @throws UsageError  it is nested too deep, perhaps in itself; or what the content throws

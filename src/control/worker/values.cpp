@@ -75,26 +75,27 @@ Reply Worker::refusal(const Command& command, const std::string& why) const {
 Reply Worker::value_for_controller(const Command& command, std::vector<Tensor>& large) {
   const auto& slot = registers_.get(command.reg);
   Reply answer{.kind = Reply::Kind::kValue, .worker = id_, .seq = command.seq};
-  Value value = slot.value;
-  if (has_content(value)) try {
-      value = travelling(value);
+  Value made;
+  const Value* value = &slot.value;
+  if (has_content(*value)) try {
+      value = &(made = travelling(*value));
     } catch (const UsageError&) {
       if (id_ != 0) throw;  // worker 0's any value
     }
-  std::optional<Origin> lost = slot.lost ? slot.lost : find_poison(value);
+  std::optional<Origin> lost = slot.lost ? slot.lost : find_poison(*value);
   if (lost) {
     answer.kind = Reply::Kind::kPoisoned;
     answer.origin = *lost;
     return answer;
   }
-  if (lies_on_device(value)) value = on_host(value);
-  if (std::string why = why_not_encodable(value, 0, INT64_MAX); id_ != 0 && !why.empty()) return refusal(command, why);
+  if (lies_on_device(*value)) value = &(made = on_host(*value));
+  if (std::string why = why_not_encodable(*value, 0, INT64_MAX); id_ != 0 && !why.empty()) return refusal(command, why);
   if (exchange_) {  // inside the process: tensors as a copy that later commands don't change; worker 0's any value
     answer.kind = Reply::Kind::kToken;
-    answer.token = exchange_->put(copy_tensors(value));
+    answer.token = exchange_->put(copy_tensors(*value));
     return answer;
   }
-  answer.value = set_apart(value, large);
+  answer.value = set_apart(*value, large);
   for (Tensor& tensor : large) {
     if (const Tensor copy = within_reach(tensor)) tensor = copy;
     answer.offers.push_back(offer_of(tensor, segment_.has(0)));
