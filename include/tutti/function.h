@@ -24,12 +24,34 @@ struct RegisterOptions {
 
 namespace detail {
 
+/// An argument for a parameter that is a reference to const: what the value holds, or else what it converts to.
+template <class T>
+class Borrowed {
+ public:
+  explicit Borrowed(const T& held) : held_(&held) {}
+  explicit Borrowed(T&& own) : own_(std::move(own)) {}
+  operator const T&() const { return held_ ? *held_ : *own_; }  // NOLINT: converts on purpose
+
+ private:
+  const T* held_ = nullptr;
+  std::optional<T> own_;
+};
+template <class A>
+struct Taken {
+  using Type = std::remove_cvref_t<A>;
+};
+template <class T>
+requires std::is_class_v<T>
+struct Taken<const T&> {
+  using Type = Borrowed<T>;
+};
+
 template <class F>
 struct SignatureOf : SignatureOf<decltype(&F::operator())> {};
 template <class R, class... A>
 struct SignatureOf<R (*)(A...)> {
   using Result = R;
-  using Arguments = std::tuple<std::remove_cvref_t<A>...>;
+  using Arguments = std::tuple<typename Taken<A>::Type...>;
 };
 template <class R, class... A>
 struct SignatureOf<R (*)(A...) noexcept> : SignatureOf<R (*)(A...)> {};
@@ -58,6 +80,15 @@ T take_argument(const std::string& function, size_t position, const Value& value
   }
   throw_argument_type(function, position, type_name_of<T>(), value);
 }
+template <class T>
+T take(const std::string& function, size_t position, const Value& value, T* /*which*/) {
+  return take_argument<T>(function, position, value);
+}
+template <class T>
+Borrowed<T> take(const std::string& function, size_t position, const Value& value, Borrowed<T>* /*which*/) {
+  if (const T* there = held<T>(value)) return Borrowed<T>(*there);
+  return Borrowed<T>(take_argument<T>(function, position, value));
+}
 
 TUTTI_API void register_function(Function function, bool override_existing);
 
@@ -83,7 +114,7 @@ Function make_function(std::string name, F callable, Function::Options options =
       if (args.size() != kCount) detail::throw_argument_count(name, kCount, args.size());
       return [&]<size_t... I>(std::index_sequence<I...>)->Value {
         // braces: evaluated left to right, so that the first wrong argument is the one reported
-        Arguments converted{detail::take_argument<std::tuple_element_t<I, Arguments>>(name, I, args[I])...};
+        Arguments converted{detail::take(name, I, args[I], static_cast<std::tuple_element_t<I, Arguments>*>(nullptr))...};
         if constexpr (std::is_void_v<typename Sig::Result>) {
           callable(std::move(std::get<I>(converted))...);
           return {};

@@ -48,6 +48,19 @@ const char* type_name_of() {
   else static_assert(sizeof(T) == 0, "this C++ type has no counterpart among tutti's values");
 }
 
+/// The content itself; null: it is none of type T, or must be made first.
+template <class T>
+const T* held(const Value& value) {
+  if constexpr (std::same_as<T, Value>) {
+    return &value;
+  } else if constexpr (is_shared_ptr<T>) {
+    const auto* opaque = std::get_if<Opaque>(&value.data());
+    return opaque && opaque->object ? std::any_cast<T>(opaque->object.get()) : nullptr;
+  } else {
+    return std::get_if<T>(&value.data());
+  }
+}
+
 /// The content as T, or nothing when the type differs (an integer out of range counts as differing).
 template <class T>
 std::optional<T> try_as(const Value& value) {
