@@ -21,6 +21,7 @@ namespace detail {
 class Controller;
 struct DRefState;
 }  // namespace detail
+class Recording;
 namespace distributed {
 struct Access;
 }
@@ -223,6 +224,12 @@ class TUTTI_API Session {
   DRef all_to_all(const DRef& src, const DRef& dst, bool in_group = true, Where where = Where::current());
   /// No worker goes on before all have come here; of all workers unless told otherwise. The controller does not wait: sync_all.
   void barrier(bool in_group = false, Where where = Where::current());
+
+  /// From here to Recording::finish() nothing is sent: the calls become the steps of a program, which replays them by one command
+  /// (tutti/program.h). Functions and modules are looked up at once. `name`: for messages; default: this line.
+  /// @throws UsageError  another recording is under way; a call that waits, or changes the session, while this one is
+  Recording record(std::string_view name = {}, Where where = Where::current());
+  bool is_recording() const;
 
   /// Waits for all workers, raises what is unreported (RemoteError), ends the session. Again, or of an empty one: does nothing.
   void shutdown(Timeout timeout = {}, Where where = Where::current());

@@ -9,6 +9,7 @@
 #include "tutti/dtype.h"
 #include "tutti/error.h"
 #include "tutti/function.h"
+#include "tutti/program.h"
 #include "tutti/session.h"
 #include "tutti/tensor.h"
 #include "tutti/value.h"

@@ -43,7 +43,7 @@ struct Opaque {
 };
 
 namespace detail {
-struct FunctionName;
+struct FunctionParts;
 TUTTI_API const char* type_name(const std::type_info& type);  ///< as in the source; lives for ever
 }  // namespace detail
 
@@ -55,7 +55,8 @@ class TUTTI_API Function {
     /// A promise: short, on any thread, without collectives. On worker 0 a controller that waits runs it itself, which saves
     /// switching threads; others' code may then run up to its end before a time-out is noticed.
     bool quick = false;
-    int written_arg = -1;  ///< the position of the tensor that a collective writes
+    int written_arg = -1;        ///< the position of the tensor that a collective writes
+    bool never_skipped = false;  ///< runs also while its worker skips commands after a failure
   };
 
   Function() = default;
@@ -66,7 +67,7 @@ class TUTTI_API Function {
   const Options& options() const;
 
  private:
-  friend struct detail::FunctionName;
+  friend struct detail::FunctionParts;
   struct Impl;
   std::shared_ptr<const Impl> impl_;
 };
@@ -113,8 +114,8 @@ class TUTTI_API Value {
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, Shape, DType, Device, Tensor, List,
                                Function, Opaque, RegisterRef, Dict>;
 
-  Value() noexcept : data_() {}
-  Value(std::nullptr_t) noexcept : data_() {}
+  Value() noexcept : data_(std::in_place_index<0>) {}  // `data_()` would set all bytes to zero first
+  Value(std::nullptr_t) noexcept : Value() {}
   // what most commands carry needs none of the variant's tables
   ~Value() {
     if (!is_plain()) data_.~Variant();
@@ -122,6 +123,7 @@ class TUTTI_API Value {
   Value(const Value& other) : data_(other.data_) {}
   Value(Value&& other) noexcept {
     if (const auto* i = std::get_if<int64_t>(&other.data_)) std::construct_at(&data_, *i);
+    else if (other.is_none()) std::construct_at(&data_, std::in_place_index<0>);
     else std::construct_at(&data_, std::move(other.data_));
   }
   Value& operator=(const Value& other) {
@@ -130,6 +132,7 @@ class TUTTI_API Value {
   }
   Value& operator=(Value&& other) noexcept {
     if (const auto* i = std::get_if<int64_t>(&other.data_); i && is_plain()) std::construct_at(&data_, int64_t{*i});
+    else if (other.is_none() && is_plain()) std::construct_at(&data_, std::in_place_index<0>);
     else data_ = std::move(other.data_);
     return *this;
   }
@@ -151,7 +154,7 @@ class TUTTI_API Value {
   Value(Function v) : data_(std::move(v)) {}
   Value(Opaque v) : data_(std::move(v)) {}
   template <class T>
-  Value(std::shared_ptr<T> v) : data_() {  // null is None
+  Value(std::shared_ptr<T> v) : Value() {  // null is None
     if (const void* address = v.get())
       data_ = Opaque{std::make_shared<std::any>(std::move(v)), detail::type_name(typeid(std::shared_ptr<T>)), address};
   }

@@ -30,7 +30,7 @@ DRef DPackedFunc::call(Args args, Where where) const {
 
 DPackedFunc DModule::operator[](const LocatedValue& name) const {
   if (!state_) throw UsageError("a function of an empty DModule");
-  return DPackedFunc(state_->controller->call_builtin("module_get_function", List{*this, name.value}, name.where));
+  return DPackedFunc(state_->controller->call_builtin_at_once("module_get_function", List{*this, name.value}, name.where));
 }
 
 std::vector<std::string> DModule::functions(Timeout timeout, Where where) const {
@@ -89,12 +89,14 @@ DRef Session::empty(Shape shape, DType dtype, std::optional<Device> device, bool
   return call_builtin("empty", {std::move(shape), dtype, device ? Value(*device) : Value(), worker0_only, in_group}, where);
 }
 DModule Session::load_vm_module(std::string_view path, std::optional<Device> device, Where where) {
-  return DModule(call_builtin("load_vm_module", {path, device ? Value(*device) : Value()}, where));
+  return DModule(controller().call_builtin_at_once("load_vm_module", List{path, device ? Value(*device) : Value()}, where));
 }
 void Session::import_python_module(std::string_view module_name, Where where) {
+  controller().refuse_to_record("import_python_module");
   call_builtin("import_python_module", {module_name}, where);
 }
 void Session::init_ccl(std::string_view ccl, const std::vector<int64_t>& device_ids, Where where) {
+  controller().refuse_to_record("init_ccl");
   call_builtin("init_ccl", {ccl, Shape(device_ids)}, where);
   controller().set_ccl(ccl);
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/builtins.h"
-#include "core/function_name.h"
+#include "core/function_parts.h"
 #include "core/printable.h"
 #include "tutti/version.h"
 
@@ -47,9 +47,13 @@ const Function::Options& Function::options() const {
   return impl_ ? impl_->options : kDefaults;
 }
 
-const ShortName& detail::FunctionName::of(const Function& function) {
+const ShortName& detail::FunctionParts::short_name(const Function& function) {
   static const ShortName kEmpty("(empty)");
   return function.impl_ ? function.impl_->short_name : kEmpty;
+}
+
+const Function::Callable* detail::FunctionParts::callable(const Function& function) {
+  return function.impl_ ? &function.impl_->callable : nullptr;
 }
 
 namespace {

@@ -121,7 +121,7 @@ struct ShardMap::State {
   DRef function_for(const std::string& key, const List& args, const List& results, Where where) {
     constexpr size_t kMost = 64;
     if (const auto found = functions.find(key); found != functions.end()) return found->second;
-    DRef made = controller().call_builtin("shard_function", List{func, to_values(mesh), args, results}, where);
+    DRef made = controller().call_builtin_at_once("shard_function", List{func, to_values(mesh), args, results}, where);
     if (functions.size() >= kMost) functions.clear();
     return functions[key] = std::move(made);
   }

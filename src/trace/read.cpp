@@ -48,6 +48,7 @@ Event event_of(const Json& json) {
   if (json.contains("end")) e.end = time(json, "end");
   if (json.contains("agreed")) e.agreed = time(json, "agreed");
   e.is_collective = json.contains("collective");
+  if (json.contains("step")) e.step = number<uint32_t>(json, "step", 1, UINT32_MAX);
   if (!e.is_collective) {
     e.what = text(json, json.contains("function") ? "function" : "action");
     return e;

@@ -57,7 +57,8 @@ std::string failures(const Session& s) {
   std::map<uint64_t, ByFunction> failed, consequences;          // by command
   for (const auto& [id, worker] : s.by_worker)
     for (const auto& [number, e] : worker.events)
-      if (!e.is_collective && e.state == "failed") failed[e.command][e.what].insert(id);
+      if (e.step) continue;  // its command says it
+      else if (!e.is_collective && e.state == "failed") failed[e.command][e.what].insert(id);
       else if (!e.is_collective && e.state == "consequence") consequences[e.command][e.what].insert(id);
   if (failed.empty()) return "  no command failed among those recorded\n";
   std::string text;

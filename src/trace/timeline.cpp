@@ -9,6 +9,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+constexpr const char* kThreads[] = {"commands", "collectives", "steps of programs"};
+
 double us(int64_t from, int64_t to) { return (static_cast<double>(to) - static_cast<double>(from)) / 1000.0; }
 
 }  // namespace
@@ -27,12 +29,9 @@ std::string timeline(const std::vector<Session>& sessions) {
                         {"name", "process_name"},
                         {"pid", process},
                         {"args", {{"name", fmt::format("worker {} ({} pid {})", id, worker.host, worker.pid)}}}});
-      for (int thread : {0, 1})
-        events.push_back({{"ph", "M"},
-                          {"name", "thread_name"},
-                          {"pid", process},
-                          {"tid", thread},
-                          {"args", {{"name", thread == 0 ? "commands" : "collectives"}}}});
+      for (int thread : {0, 1, 2})
+        events.push_back(
+            {{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", thread}, {"args", {{"name", kThreads[thread]}}}});
       auto slice = [&](const std::string& name, const Event& e, int64_t from, int64_t to, int thread) {
         events.push_back({{"ph", "X"},
                           {"name", name},
@@ -45,7 +44,7 @@ std::string timeline(const std::vector<Session>& sessions) {
       for (const auto& [number, e] : worker.events) {
         const int64_t end = e.end.value_or(worker.written);
         if (!e.is_collective) {
-          slice(e.what, e, e.begin, end, 0);
+          slice(e.step ? fmt::format("{}: {}", e.step, e.what) : e.what, e, e.begin, end, e.step ? 2 : 0);
           continue;
         }
         const std::string name = fmt::format("{} ({} x {})", e.what, e.dtype, e.count);

@@ -16,6 +16,7 @@ struct Event {
   std::optional<int64_t> agreed, end;
   std::string what;  ///< a command's function or action, a collective's name
   bool is_collective = false;
+  uint32_t step = 0;          ///< of a recorded program, from 1; else it is a command or a collective
   uint64_t communicator = 0;  ///< the rest: a collective's
   uint32_t index = 0;
   int64_t count = 0;

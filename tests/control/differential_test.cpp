@@ -1,11 +1,14 @@
 // Random command programs: calls, drops, collectives, groups, copies, injected exceptions. The same program gives equal
-// results and equal errors on threads and on the kind under test. TUTTI_TEST_PROGRAMS=n (60), TUTTI_TEST_SEED=n (1).
+// results and equal errors on threads and on the kind under test; and where parts of it, which run several times, are recorded.
+// TUTTI_TEST_PROGRAMS=n (60), TUTTI_TEST_SEED=n (1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
+#include <regex>
 
 #include "support/session_kinds.h"
+#include "tutti/program.h"
 
 namespace {
 
@@ -63,9 +66,9 @@ std::string without_digits(std::string text) {
   return text;
 }
 
-class Program {
+class RandomProgram {
  public:
-  Program(Session session, unsigned seed) : s_(std::move(session)), random_(seed) {}
+  RandomProgram(Session session, unsigned seed, bool records) : s_(std::move(session)), random_(seed), records_(records) {}
 
   std::vector<std::string> run(int steps) {
     ints_.push_back(s_.get_global_func("diff.value")(1));
@@ -80,10 +83,39 @@ class Program {
   int64_t pick(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
   DRef& some(std::vector<DRef>& of) { return of[static_cast<size_t>(pick(std::ssize(of)))]; }
 
+  /// Some steps, some times: issued one by one, or recorded and replayed.
+  void repeat_some() {
+    const auto seed = static_cast<unsigned>(random_());
+    const int64_t count = 1 + pick(6), times = 1 + pick(3);
+    const auto steps = [&] {
+      std::mt19937 outer = std::exchange(random_, std::mt19937(seed));
+      for (int64_t i = 0; i < count; ++i) step_of(pick(18));
+      random_ = outer;
+    };
+    if (records_) {
+      auto recording = s_.record();
+      steps();
+      recording.finish().repeat(times);
+      return;
+    }
+    const auto ints = ints_, tensors = tensors_;
+    for (int64_t i = 0; i < times; ++i) {
+      ints_ = ints, tensors_ = tensors;
+      steps();
+    }
+  }
+
   void step() {
+    const int64_t what = pick(28);
+    if (what < 23) return step_of(what);
+    repeat_some();
+  }
+
+  /// The first 18 can be recorded.
+  void step_of(int64_t what) {
     const bool in_group = pick(2) == 0;
     const char* ops[] = {"sum", "min", "max", "prod", "avg"};
-    switch (pick(23)) {
+    switch (what) {
       case 0: ints_.push_back(s_.get_global_func("diff.value")(pick(100))); return;
       case 1: ints_.push_back(s_.get_global_func("diff.add")(some(ints_), some(ints_))); return;
       case 2: tensors_.push_back(s_.get_global_func("diff.tensor")(kElements, pick(100))); return;
@@ -93,7 +125,7 @@ class Program {
       case 6: tensors_.push_back(s_.broadcast(numbers())); return;
       case 7: s_.broadcast_from_worker0(some(tensors_), some(tensors_), in_group); return;
       case 8: s_.all_to_all(some(tensors_), some(tensors_), in_group); return;
-      case 9: s_.copy_to_worker_0(numbers(), some(tensors_)); return;
+      case 9: ints_.push_back(s_.get_global_func("diff.add")(some(ints_), pick(9))); return;
       case 10: {
         const int n = in_group ? s_.num_workers() / s_.num_groups() : s_.num_workers();
         DRef part = s_.empty({kElements / n}, kInt64);
@@ -139,6 +171,7 @@ class Program {
         }
         return;
       }
+      case 20: s_.copy_to_worker_0(numbers(), some(tensors_)); return;
       default: read(); return;
     }
   }
@@ -186,13 +219,16 @@ class Program {
     for (const WorkerFailure& f : error.failures())
       // command numbers are not compared: an idle controller's flush takes one, and of several origins a collective's
       // victims may have seen any
-      lines.push_back(std::to_string(f.worker) + " " + f.function + " " + f.kind + " " + without_digits(f.message));
+      lines.push_back(std::to_string(f.worker) + " " + f.function + " " + f.kind + " " +
+                      without_digits(std::regex_replace(f.message, kStep, "")));
     std::sort(lines.begin(), lines.end());
     for (auto& line : lines) trace_.push_back(line);
   }
 
+  inline static const std::regex kStep{R"(step \d+ of program \S+ \(recorded at \S+\)(, iteration \d+ of \d+)?: )"};
   Session s_;
   std::mt19937 random_;
+  bool records_;
   std::vector<DRef> ints_, tensors_;
   std::vector<std::string> trace_;
 };
@@ -209,8 +245,8 @@ TEST(Differential, random_programs_behave_alike_on_every_kind) {
   for (unsigned seed = first; seed < first + programs; ++seed) {
     const auto choices = group_counts();
     const int groups = choices[seed % choices.size()];
-    const auto expected = Program(ThreadedSession(workers(), groups), seed).run(40);
-    const auto got = Program(make_session(groups), seed).run(40);
+    const auto expected = RandomProgram(ThreadedSession(workers(), groups), seed, false).run(40);
+    const auto got = RandomProgram(make_session(groups), seed, seed % 4 != 0).run(40);
     ASSERT_EQ(got, expected) << "seed " << seed << " on " << kind();
     for (const auto& line : got) failures_seen += line.find("injected") != std::string::npos, lost_seen += line == "lost";
   }

@@ -45,6 +45,27 @@ TEST(Recorder, records_commands_and_their_collectives) {
   EXPECT_EQ(describe(records[1].id, records[1].signature), "reduce_scatter #5 of group 2 (max bfloat16 x 1099511627776)");
 }
 
+TEST(Recorder, records_steps_of_programs) {
+  auto memory = std::make_unique<Memory>();
+  Recorder writer(memory->bytes);
+  const Recorder reader(memory->bytes);
+  writer.begin_command(7, Action::kCallPacked);
+  const uint64_t first = writer.add_step(7, 1, ShortName("a.f"), ticks());
+  EXPECT_GE(writer.add_step(7, 70000, ShortName("b.g"), first), first);
+  EXPECT_TRUE(reader.last(Record::What::kCommand)->running());
+  writer.end_command(Record::State::kDone);
+  const auto records = reader.read();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0].what, Record::What::kCommand);
+  EXPECT_EQ(records[0].state, Record::State::kDone);
+  EXPECT_EQ(records[2].what, Record::What::kStep);
+  EXPECT_EQ(records[2].step, 70000u);
+  EXPECT_EQ(records[2].seq, 7u);
+  EXPECT_EQ(records[2].function, "b.g");
+  EXPECT_EQ(records[2].begin, records[1].end);
+  EXPECT_EQ(records[2].state, Record::State::kDone);
+}
+
 TEST(Recorder, keeps_the_last_and_a_command_that_its_collectives_overwrote_stays_away) {
   auto memory = std::make_unique<Memory>();
   Recorder recorder(memory->bytes);

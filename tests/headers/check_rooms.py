@@ -22,11 +22,12 @@ BELOW = {
     "control/controller": ("control/channel",),
     "control": ("control/controller",),
     "module": ("control",),
+    "program": ("control",),
     "distributed": ("control",),
     "checkpoint": ("distributed",),
     "trace": ("core",),
-    "python": ("control", "checkpoint"),
-    "launcher": ("module", "trace", "checkpoint"),
+    "python": ("control", "checkpoint", "program"),
+    "launcher": ("module", "trace", "checkpoint", "program"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 MOST_LINES, MOST_SOURCES = 350, 20

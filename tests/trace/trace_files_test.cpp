@@ -71,6 +71,33 @@ std::vector<trace::Session> read(const Folder& folder) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+TEST(TraceFiles, steps_of_programs_are_there_and_short_ones_leave_room) {
+  Folder folder;
+  {
+    Session s = make_session();
+    const auto echo = s.get_global_func("tutti.echo"), fails = s.get_global_func("trace.fails");
+    auto recording = s.record("steps");
+    echo(1);
+    fails(-1);
+    const Program program = recording.finish();
+    program.repeat(100000);
+    s.barrier();
+    s.shutdown();
+  }
+  const auto sessions = read(folder);
+  ASSERT_EQ(sessions.size(), 1U);
+  const std::string timeline = trace::timeline(sessions);
+  EXPECT_TRUE(has(timeline, "\"1: tutti.echo\"") && has(timeline, "\"2: trace.fails\"")) << timeline.substr(0, 2000);
+  EXPECT_TRUE(has(timeline, "\"program steps\"") && has(timeline, "barrier"));  // nothing has pushed them out
+  for (const auto& [id, worker] : sessions[0].by_worker) {
+    int steps = 0;
+    for (const auto& [number, e] : worker.events) steps += e.step > 0;
+    EXPECT_GE(steps, 2);
+    EXPECT_LT(steps, 1900);
+  }
+  EXPECT_FALSE(has(trace::report(sessions[0]), "steps")) << trace::report(sessions[0]);
+}
+
 TEST(TraceFiles, an_error_is_told_and_only_the_owner_reads_it) {
   Folder folder;
   const int last = workers() - 1;

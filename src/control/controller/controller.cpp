@@ -153,9 +153,21 @@ DRef Controller::call_builtin(const char* name, Args args, Where where) {
   args = expand(args, expanded, name);
   Turn turn(*this);
   check_arguments(args, name);
+  return issue_call(builtin(name, where), args, where);
+}
+
+DRef Controller::call_builtin_at_once(const char* name, Args args, Where where) {
+  List expanded;
+  args = expand(args, expanded, name);
+  Turn turn(*this);
+  check_arguments(args, name);
+  return send_call(builtin(name, where), args, where);
+}
+
+const DRef& Controller::builtin(const char* name, Where where) {
   DRef& function = builtins_[name];
   if (!function) function = look_up(fmt::format("runtime.disco.{}", name), where);
-  return issue_call(function, args, where);
+  return function;
 }
 
 DRef Controller::call(const DRef& func, Args args, Where where) {
@@ -174,6 +186,11 @@ void Controller::check_arguments(Args args, const char* what) const {
 }
 
 DRef Controller::issue_call(const DRef& func, Args args, Where where) {
+  if (const auto capture = capture_.lock()) return capture->call(func, args, where);
+  return send_call(func, args, where);
+}
+
+DRef Controller::send_call(const DRef& func, Args args, Where where) {
   DRef result;
   call_.func = func.state_->id;
   issue(call_, args, where, Clock::time_point::max(), &result);
@@ -197,6 +214,7 @@ void check_host(const Tensor& host, const char* what) {
 DRef Controller::copy_to_new(const Tensor& host, Where where) {
   Turn turn(*this);
   check_host(host, "copy_to_worker_0");
+  if (is_recording()) return issue_call(builtin("copy_new", where), List{lend_to_steps(host, where)}, where);
   Tensor copy = Tensor::like(host);
   copy.copy_from(host);
   return put_on_worker0(copy, where);
@@ -205,6 +223,7 @@ DRef Controller::copy_to_new(const Tensor& host, Where where) {
 DRef Controller::lend(const Tensor& host, const char* what, Where where) {
   Turn turn(*this);
   check_host(host, what);
+  if (is_recording()) return issue_call(builtin("copy_new", where), List{lend_to_steps(host, where)}, where);
   return put_on_worker0(host, where);
 }
 
@@ -218,6 +237,13 @@ DRef Controller::put_on_worker0(const Tensor& array, Where where) {
 void Controller::copy(Action action, const Tensor& host, const DRef& remote, Where where) {
   Turn turn(*this);
   check_host(host, to_string(action));
+  if (is_recording()) {
+    register_of(remote, to_string(action));
+    const DRef lent = lend_to_steps(host, where);
+    const bool to_worker = action == Action::kCopyToWorker0;
+    issue_call(builtin("copy_on_worker0", where), to_worker ? List{remote, lent} : List{lent, remote}, where);
+    return;
+  }
   Command command{.action = action, .reg = register_of(remote, to_string(action))};
   command.token = exchange_.put(action == Action::kCopyToWorker0 ? pack_host_array(host) : Value(host));
   issue(command, where);
@@ -225,6 +251,7 @@ void Controller::copy(Action action, const Tensor& host, const DRef& remote, Whe
 
 Value Controller::debug_get(const DRef& ref, int worker, Timeout timeout, Where where) {
   Turn turn(*this);
+  refuse_to_record("debug_get_from_remote");
   check_worker(worker, "debug_get_from_remote");
   Command command{.action = Action::kDebugGetFromRemote, .reg = register_of(ref, "debug_get_from_remote"), .worker = worker};
   const auto deadline = deadline_of(timeout);
@@ -272,6 +299,7 @@ void Controller::debug_set(const DRef& ref, int worker, const Value& given, Time
   List expanded;
   const Value& value = expand(Args(&given, 1), expanded, "debug_copy_from")[0];
   Turn turn(*this);
+  refuse_to_record("debug_copy_from");
   check_worker(worker, "debug_copy_from");
   Command command{.action = Action::kDebugSetRegister, .reg = register_of(ref, "debug_copy_from"), .worker = worker};
   const bool in_process = worker == 0 && value.kind() != Value::Kind::kRegister;

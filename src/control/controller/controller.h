@@ -47,7 +47,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   DRef get_global_func(std::string_view name, Where where);
   DRef call(const DRef& func, Args args, Where where);
-  DRef call_builtin(const char* name, Args args, Where where);  ///< runtime.disco.<name>, looked up once
+  DRef call_builtin(const char* name, Args args, Where where);          ///< runtime.disco.<name>, looked up once
+  DRef call_builtin_at_once(const char* name, Args args, Where where);  ///< also while a program is recorded
   DRef copy_to_new(const Tensor& host, Where where);
   DRef lend(const Tensor& host, const char* what, Where where);  ///< no copy: the memory itself, in worker 0's register
   void await_all(const char* what, Where where);  ///< until all that has been issued is done; raises no failures of workers
@@ -60,7 +61,23 @@ class Controller : public std::enable_shared_from_this<Controller> {
   bool is_idle_on_one_node();
   void close() noexcept;  ///< shutdown that logs instead of throwing
 
-  void free_register(int64_t id) noexcept;   ///< any thread
+  void free_register(int64_t id) noexcept;  ///< any thread
+  /// What takes the calls in the place of the workers, while a program is recorded.
+  class Capture {
+   public:
+    virtual ~Capture() = default;
+    virtual DRef call(const DRef& func, Args args, Where where) = 0;  ///< within the caller's turn
+    virtual std::string began() const = 0;                            ///< "train.py:12"
+  };
+  void capture(const std::shared_ptr<Capture>& capture);  ///< as long as it lives.  @throws UsageError  another one does
+  void release(const Capture& capture);                   ///< calls are sent again.  @throws UsageError  it takes none any more
+  bool is_recording() const { return !capture_.expired(); }
+  void refuse_to_record(const char* what) const;  ///< @throws UsageError  a program is recorded
+  DRef new_register();                            ///< that no command writes yet
+  /// Another handle on a register, which says when its last copy is gone; `gone` may run on any thread.
+  static DRef watched(const DRef& ref, std::function<void(int64_t id)> gone);
+  static int64_t id_of(const DRef& ref);  ///< not of an empty one
+
   std::string report(std::string_view why);  ///< what every worker does; any thread. Empty: the session is over
   void dump_traces(const char* reason);      ///< files of the flight recorders, if TUTTI_TRACE names a folder; any thread
   void on_preemption(std::function<void()> hook);
@@ -95,10 +112,13 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void check_worker(int worker, const char* what) const;
   DRef look_up(std::string_view name, Where where);
   void check_arguments(Args args, const char* what) const;
+  const DRef& builtin(const char* name, Where where);
   DRef issue_call(const DRef& func, Args args, Where where);
+  DRef send_call(const DRef& func, Args args, Where where);
   uint64_t issue(Command& command, Where where, Clock::time_point deadline = Clock::time_point::max());
   uint64_t issue(Command& command, Args args, Where where, Clock::time_point deadline, DRef* result);
   DRef put_on_worker0(const Tensor& array, Where where);
+  DRef lend_to_steps(const Tensor& host, Where where);
   void drain();
   void move_apart(Reply& reply);
   void keep_for_later(uint64_t seq);
@@ -142,6 +162,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   bool closing_ = false;                // nobody is there to whom an interrupt could go
   uint32_t dumps_ = 0;
   std::function<void()> preemption_hook_;
+  std::weak_ptr<Capture> capture_;
   std::mutex look_mutex_;  // the workers are not closed meanwhile
   Sites sites_;
   std::map<std::string, DRef> builtins_;

@@ -12,6 +12,7 @@ void Controller::on_preemption(std::function<void()> hook) {
 }
 
 void Controller::preempt() {
+  capture_.reset();  // the hook's calls are its own
   std::exchange(preemption_hook_, nullptr)();
   try {
     shutdown({}, Where::current());
@@ -32,6 +33,7 @@ void Controller::end(Timeout timeout, Where where, Purpose purpose) {
   if (over_) return;
   std::map<std::string, DRef> builtins;  // dropped after the turn
   Turn turn(*this, purpose);
+  if (purpose == Purpose::kShutdown) refuse_to_record("shutdown");
   const auto deadline = deadline_of(timeout);
   workers_->resume();
   if (!last_seq_) {

@@ -15,6 +15,10 @@ class Registers {
     std::lock_guard lock(mutex_);
     dropped_.push_back(id);
   }
+  int64_t take() {  ///< an id that no command writes yet
+    std::lock_guard lock(mutex_);
+    return new_id();
+  }
   bool any_dropped() {  // any thread
     std::lock_guard lock(mutex_);
     return !dropped_.empty();
@@ -28,14 +32,17 @@ class Registers {
       // the worker frees before it executes, so these ids can be given out again from now on
       reusable_.push_back(dropped_.back());
     }
-    if (!writes) return 0;
+    return writes ? new_id() : 0;
+  }
+
+ private:
+  int64_t new_id() {
     if (reusable_.empty()) return next_++;
     const int64_t id = reusable_.back();
     reusable_.pop_back();
     return id;
   }
 
- private:
   static constexpr size_t kMostFreed = 1024;  // in one command
   SpinLock mutex_;
   int64_t next_ = 1;

@@ -166,12 +166,14 @@ void Controller::sync_locked(int worker, Clock::time_point deadline, Where where
 
 void Controller::sync(int worker, Timeout timeout, Where where) {
   Turn turn(*this);
+  refuse_to_record("a sync");
   if (worker != kAllWorkers) check_worker(worker, "sync_worker");
   sync_locked(worker, deadline_of(timeout), where);
 }
 
 void Controller::await_all(const char* what, Where where) {
   Turn turn(*this);
+  if (is_recording()) return;  // each replay reads the caller's memory
   const uint64_t seq = seq_.load();
   wait_for(
       seq, [&] { return workers_->channel().finished() >= seq; }, Clock::time_point::max(), what, where);

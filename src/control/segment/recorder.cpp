@@ -8,7 +8,7 @@ namespace tutti::detail {
 namespace {
 
 // words of a record: 0 begin, 1 end, 2 command, 3 what it is; a command's 4..7 name; a collective's 4 communicator, 5 count, 6
-// index and root, 7 agreed
+// index and root, 7 agreed; a step's as a command's, its number in the upper half of what it is
 constexpr size_t kBegin = 0, kEnd = 1, kSeq = 2, kKind = 3, kName = 4, kComm = 4, kCount = 5, kIndexRoot = 6, kAgreed = 7;
 constexpr size_t kNameBytes = sizeof(ShortName);
 
@@ -53,6 +53,21 @@ void Recorder::name_function(const ShortName& name) {
   for (size_t i = 0; i < name.words.size(); ++i) put(words[kName + i], name.words[i]);
 }
 
+uint64_t Recorder::add_step(uint64_t seq, uint32_t step, const ShortName& function, uint64_t begin) {
+  const uint64_t now = ticks();
+  if (paused_) return now;
+  uint64_t number = 0;
+  auto& words = start(number);
+  put(words[kBegin], begin);
+  put(words[kEnd], now);
+  put(words[kSeq], seq);
+  put(words[kKind],
+      static_cast<uint64_t>(Record::What::kStep) | static_cast<uint64_t>(Record::State::kDone) << 8 | uint64_t{step} << 32);
+  for (size_t i = 0; i < function.words.size(); ++i) put(words[kName + i], function.words[i]);
+  count_->store(number, std::memory_order_release);
+  return now;
+}
+
 void Recorder::begin_collective(const CollectiveId& id, const Signature& s) {
   if (paused_) return;
   auto& words = start(collective_);
@@ -92,8 +107,9 @@ std::optional<Record> Recorder::read(uint64_t number) const {
   r.number = number;
   r.begin = w[kBegin], r.end = w[kEnd], r.seq = w[kSeq];
   const auto kind = static_cast<uint8_t>(w[kKind] >> 16);
-  if (r.what == Record::What::kCommand) {
-    r.action = static_cast<Action>(kind);
+  if (r.what == Record::What::kCommand || r.what == Record::What::kStep) {
+    if (r.what == Record::What::kStep) r.step = static_cast<uint32_t>(w[kKind] >> 32);
+    else r.action = static_cast<Action>(kind);
     char name[kNameBytes + 1] = {};
     std::memcpy(name, &w[kName], kNameBytes);
     r.function = name;

@@ -10,7 +10,7 @@
 #include "agreement/collective_id.h"
 #include "agreement/signature.h"
 #include "control/wire/command.h"
-#include "core/function_name.h"
+#include "core/function_parts.h"
 
 namespace tutti::detail {
 
@@ -25,7 +25,7 @@ inline uint64_t ticks() {
 
 /// What a worker did or does, as a reader gets it.
 struct Record {
-  enum class What : uint8_t { kNone, kCommand, kCollective };
+  enum class What : uint8_t { kNone, kCommand, kCollective, kStep };                ///< the last: of a recorded program
   enum class State : uint8_t { kRunning, kDone, kFailed, kSkipped, kConsequence };  ///< the last: another failure made it fail
 
   What what = What::kNone;
@@ -34,7 +34,8 @@ struct Record {
   uint64_t begin = 0, agreed = 0, end = 0;  ///< in ticks; 0: not yet
   uint64_t seq = 0;                         ///< of the command
   Action action{};                          ///< a command's
-  std::string function;                     ///< a call's, its first 31 characters; or kOfDevice
+  std::string function;                     ///< a call's or a step's, its first 31 characters; or kOfDevice
+  uint32_t step = 0;                        ///< a step's, from 1
   CollectiveId id;                          ///< a collective's
   Signature signature;
   bool running() const { return end == 0; }
@@ -57,6 +58,8 @@ class Recorder {
   void begin_command(uint64_t seq, Action action, bool at_once = false);
   void name_function(const ShortName& name);  ///< of the command that runs
   void end_command(Record::State state) { end(command_, state); }
+  /// A step that is done. Returns when.
+  uint64_t add_step(uint64_t seq, uint32_t step, const ShortName& function, uint64_t begin);
   void begin_collective(const CollectiveId& id, const Signature& signature);
   void agreed();
   void end_collective(Record::State state) { end(collective_, state); }

@@ -22,6 +22,18 @@
 
 namespace tutti::detail {
 
+/// Where a worker is in a recorded program. It writes for each command, in no order: readers may get a mixture.
+struct ReplayView {
+  using Name = std::atomic<uint64_t>[4];  // core/function_parts.h
+  Name program, function;
+  std::atomic<uint64_t> begin;      // in ticks
+  std::atomic<uint64_t> iteration;  // from 1
+  std::atomic<uint32_t> step;       // from 1; 0: in no program
+  void name(Name& which, const ShortName& name) {
+    for (size_t i = 0; i < name.words.size(); ++i) which[i].store(name.words[i], std::memory_order_relaxed);
+  }
+};
+
 struct WorkerSlot {
   alignas(64) std::atomic<uint64_t> tail;  // of the command ring
   alignas(64) std::atomic<uint64_t> current_seq;
@@ -34,6 +46,7 @@ struct WorkerSlot {
   Doorbell reply_space;
   std::atomic<uint64_t> staging_turns;  // of a tensor that travels through the staging memory (control/transfer/staged_tensor.h)
   std::atomic<uint64_t> moved_seq;      // the controller has moved the tensors that travel apart from this command
+  alignas(64) ReplayView replay;
 };
 
 struct SegmentHeader {

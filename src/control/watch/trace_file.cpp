@@ -36,7 +36,10 @@ Json to_json(const Record& r, const TickScale& scale) {
             {"state", name_of(r.running() ? Record::State::kRunning : r.state)},
             {"begin", scale.wall_ns(r.begin)}};
   if (r.end) json["end"] = scale.wall_ns(r.end);
-  if (r.what == Record::What::kCommand) {
+  if (r.what == Record::What::kStep) {
+    json["step"] = r.step;
+    json["function"] = r.function;
+  } else if (r.what == Record::What::kCommand) {
     json["action"] = to_string(r.action);
     if (!r.function.empty()) json["function"] = r.function;
   } else {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "agreement/board_view.h"
 #include "agreement/sequence.h"
@@ -77,6 +78,23 @@ std::optional<Sequence> question_of(Board& board, int worker) {
   return decode_sequence(in);
 }
 
+std::string text_of(const ReplayView::Name& name) {
+  char text[sizeof(ShortName) + 1] = {};
+  for (size_t i = 0; i < std::size(name); ++i) {
+    const uint64_t word = name[i].load(std::memory_order_relaxed);
+    std::memcpy(text + i * sizeof word, &word, sizeof word);
+  }
+  return text;
+}
+
+/// " in step 3 of program train.py:12, iteration 17"; "" outside of programs.
+std::string place_in(const ReplayView& replay) {
+  const uint32_t step = replay.step.load(std::memory_order_relaxed);
+  if (step == 0) return {};
+  return fmt::format(" in step {} of {}, iteration {}", step, text_of(replay.program),
+                     replay.iteration.load(std::memory_order_relaxed));
+}
+
 }  // namespace
 
 std::vector<WorkerState> look_at(Segment& segment) {
@@ -94,6 +112,9 @@ std::vector<WorkerState> look_at(Segment& segment) {
     const auto command = recorder.last(Record::What::kCommand), collective = recorder.last(Record::What::kCollective);
     const uint64_t now = ticks();
     const auto asked = question_of(segment.board(), worker);
+    const ReplayView& replay = segment.slot(worker).replay;
+    const std::string place = place_in(replay);
+    const uint64_t current = segment.slot(worker).current_seq.load();
     // NCCL connects its members as the first ones start
     const bool starts =
         asked && collective && collective->running() && collective->agreed && collective->id == asked->latest.id();
@@ -115,8 +136,15 @@ std::vector<WorkerState> look_at(Segment& segment) {
       s.kind = WorkerState::Kind::kComputes;
       s.seq = command->seq;
       s.doing = command->function.empty() ? to_string(command->action) : command->function;
+      if (!place.empty()) s.doing = text_of(replay.function);
       s.seconds = scale.seconds_between(command->begin, now);
+    } else if (!place.empty() && current > s.finished) {  // its collectives have taken the command's record
+      s.kind = WorkerState::Kind::kComputes;
+      s.seq = current;
+      s.doing = text_of(replay.function);
+      s.seconds = scale.seconds_between(replay.begin.load(std::memory_order_relaxed), now);
     }
+    if (s.kind != WorkerState::Kind::kIdle) s.doing += place;
     if (s.kind == WorkerState::Kind::kWaits || s.kind == WorkerState::Kind::kMoves) {
       const auto arrival = view.arrival(worker);
       if (arrival && arrival->id == s.id && !s.at_device) s.members = arrival->members;

@@ -95,18 +95,12 @@ int group_size() { return here("worker::group_size").layout().group_size(); }
 int num_groups() { return here("worker::num_groups").layout().num_groups; }
 Device device() { return here("worker::device").device(); }
 std::string ccl() { return std::string(here("worker::ccl").ccl()); }
-Comm world() {
-  Worker& worker = here("worker::world");
-  return detail::CommHandle::make(worker, worker.world());
-}
+Comm world() { return detail::CommHandle::world(here("worker::world")); }
 Comm comm(const std::vector<int>& workers) {
   Worker& worker = here("worker::comm");
   return detail::CommHandle::make(worker, worker.named(workers));
 }
-Comm group() {
-  Worker& worker = here("worker::group");
-  return detail::CommHandle::make(worker, worker.group());
-}
+Comm group() { return detail::CommHandle::group(here("worker::group")); }
 
 }  // namespace worker
 

@@ -194,6 +194,7 @@ void register_all() {
   register_module_functions();
   register_distributed_functions();
   register_checkpoint_functions();
+  register_program_functions();
   add("empty", empty);
   add("worker_id", [] { return Shape{worker::id()}; });  // a shape, as in Disco
   add("worker_rank", [] { return worker::id(); });

@@ -77,12 +77,17 @@ void Worker::check_device(bool waits) {
   std::rethrow_exception(broken->error);
 }
 
+/// Of this thread.
+void Worker::set_device() {
+  if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);
+}
+
 /// At the beginning of each command.
 void Worker::enter_device() {
   if (device().type == dl::kCPU) return;
   std::exception_ptr failed;
   try {
-    if (StreamApi* streams = device_api(device()).streams()) streams->set_device(device().id);  // of this thread
+    set_device();
   } catch (const DeviceLost&) {
     throw;
   } catch (const std::exception&) {

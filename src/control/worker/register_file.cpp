@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "control/wire/tensors_inside.h"
+#include "control/worker/replayed.h"
 #include "core/items.h"
 #include "tutti/function.h"
 
@@ -12,6 +13,11 @@ void RegisterFile::grow(int64_t id) {
   constexpr int64_t kMost = int64_t{1} << 40;
   if (id <= 0 || id > kMost) throw WireError(fmt::format("register {} does not exist", id));
   slots_.resize(std::max<size_t>(static_cast<size_t>(id) + 1, slots_.size() * 2));
+}
+
+void RegisterFile::refuse_call(const Slot& slot) {
+  if (slot.lost) throw UsageError(fmt::format("the function was lost when command {} failed; get it again", slot.lost->seq));
+  throw UsageError(fmt::format("call of {}, expected a function", to_string(slot.value)));
 }
 
 /// What a function writes into, by its registration; None: nothing.
@@ -28,6 +34,8 @@ void RegisterFile::lose_results(const Command& command, int worker, Origin origi
   switch (command.action) {
     case Action::kGetGlobalFunc: return lose(command.reg, origin);
     case Action::kCallPacked: {
+      if (const auto* function = std::get_if<Function>(&get(command.func).value.data()))
+        if (const auto replayed = Replayed::of(*function)) replayed->lose_results(*this, worker, origin);
       poison_all(written(command), origin);
       return lose(command.reg, origin);
     }

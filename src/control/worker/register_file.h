@@ -16,15 +16,26 @@ class RegisterFile {
   struct Slot {
     Value value;
     std::optional<Origin> lost;
+    uint32_t version = 0;  ///< another one whenever it is set or lost
   };
   void set(int64_t id, Value value) {
     Slot& slot = at(id);
     slot.value = std::move(value);
     slot.lost.reset();
+    ++slot.version;
   }
-  void lose(int64_t id, Origin origin) { at(id) = {{}, origin}; }
+  void lose(int64_t id, Origin origin) {
+    set(id, {});
+    at(id).lost = origin;
+  }
   void kill(int64_t id) { set(id, {}); }
   const Slot& get(int64_t id) { return at(id); }
+  /// Until registers grow.  @throws UsageError  it holds no function
+  const Function& function(int64_t id) {
+    const Slot& slot = at(id);
+    if (const auto* function = std::get_if<Function>(&slot.value.data()); function && !slot.lost) return *function;
+    refuse_call(slot);
+  }
   Value argument(size_t position, const Value& arg, int written_arg);  ///< registers' values in the place of references
   Value written(const Command& command);                               ///< what its function writes into; None: nothing
   void lose_results(const Command& command, int worker, Origin origin);
@@ -36,6 +47,7 @@ class RegisterFile {
     return slots_[static_cast<size_t>(id)];
   }
   void grow(int64_t id);
+  [[noreturn]] static void refuse_call(const Slot& slot);
   std::vector<Slot> slots_{1};  // register 0 is none
 };
 

@@ -163,7 +163,7 @@ bool Worker::execute() {
     enter_device();
     if (!inbox_.malformed().empty()) throw WireError(inbox_.malformed());
     faults_.at(Fault::Where::kCommand, command_.seq, skippable);
-    if (skippable && failures_.skipping()) state_ = Record::State::kSkipped, skip(command_);
+    if (skippable && failures_.skipping() && !is_never_skipped()) state_ = Record::State::kSkipped, skip(command_);
     else run(command_), collectives_.finish_parts();
   } catch (const DeviceLost&) {
     throw;  // serve() gives up
@@ -220,6 +220,12 @@ void Worker::run(Command& command) {
   }
 }
 
+bool Worker::is_never_skipped() {
+  if (command_.action != Action::kCallPacked) return false;
+  const auto* function = std::get_if<Function>(&registers_.get(command_.func).value.data());
+  return function && function->options().never_skipped;
+}
+
 /// Results are poisoned with the failure's origin; so is what a collective would have written.
 void Worker::skip(Command& command) {
   const Origin origin = failures_.first();
@@ -263,11 +269,7 @@ void Worker::note_written(const Command& command, const Value& result) {
 
 /// The command keeps its references, for what must be told when it fails.
 Value Worker::call(const Command& command) {
-  const auto& slot = registers_.get(command.func);
-  if (slot.lost) throw UsageError(fmt::format("the function was lost when command {} failed; get it again", slot.lost->seq));
-  const auto* in_register = std::get_if<Function>(&slot.value.data());
-  if (!in_register) throw UsageError(fmt::format("call of {}, expected a function", to_string(slot.value)));
-  const int written_arg = in_register->options().written_arg;
+  const int written_arg = registers_.function(command.func).options().written_arg;
   const struct Cleared {  // also when the function throws
     List& list;
     ~Cleared() { list.clear(); }
@@ -280,8 +282,8 @@ Value Worker::call(const Command& command) {
     for (size_t i = 0; i < command.args.size(); ++i)
       args_.push_back(refers(command.args[i]) ? registers_.argument(i, command.args[i], written_arg) : command.args[i]);
   const Args args = any_refers ? args_ : command.args;
-  const auto& function = std::get<Function>(registers_.get(command.func).value.data());  // registers may have moved
-  recorder_.name_function(detail::FunctionName::of(function));
+  const Function& function = registers_.function(command.func);  // registers may have moved
+  recorder_.name_function(FunctionParts::short_name(function));
   runs_quick_ = function.options().quick;
   const ChildrenEnd forks{*this, function};
   return traced([&] { return function(args); });
@@ -292,6 +294,13 @@ std::string Worker::function_name() const {
   if (command_.action == Action::kCallPacked)
     if (auto* f = std::get_if<Function>(&const_cast<RegisterFile&>(registers_).get(command_.func).value.data())) return f->name();
   return to_string(command_.action);
+}
+
+/// The innermost program comes first.
+void Worker::failed_in(const std::string& function, const std::string& where) noexcept try {
+  if (failed_in_.seq != command_.seq) failed_in_ = {command_.seq, function, where};
+  else failed_in_.where = where + ": " + failed_in_.where;
+} catch (const std::exception&) {  // no memory: the report says less
 }
 
 /// At once: to read a traceback may take seconds, and the others need not wait for it.
@@ -320,6 +329,10 @@ void Worker::record_failure(const std::exception* error, std::optional<Origin> o
                     .message = error ? what_of(*error) : "an exception that is not a std::exception",
                     .function = function_name(),
                     .traceback = traceback};
+  if (const InProgram in = std::exchange(failed_in_, {}); in.seq == command_.seq) {
+    report.failure.function = in.function;
+    report.failure.message = in.where + ": " + report.failure.message;
+  }
   const std::string& ran = report.failure.function;
   if (ran.starts_with("runtime.disco.") && !ran.ends_with("import_python_module"))
     report.failure.traceback.clear();  // of our own insides

@@ -23,6 +23,8 @@
 
 namespace tutti::detail {
 
+struct CommHandle;
+
 /// One worker: executes the commands of its inbox, in order, on its register file.
 class Worker {
  public:
@@ -53,6 +55,10 @@ class Worker {
   Collectives::Members named(const std::vector<int>& workers) {
     return collectives_.named(CommKind::kNamed, listed(layout(), id_, workers));
   }
+  struct CommHandles {
+    std::shared_ptr<CommHandle> world, group;
+  };
+  CommHandles& comm_handles() { return comm_handles_; }  ///< of worker::world(), worker::group(): made once
   /// @param device_ids  by a worker's place on its node
   void init_ccl(std::string_view ccl, const Shape& device_ids);
   std::string_view ccl() const { return collectives_.ccl(); }
@@ -63,6 +69,24 @@ class Worker {
   uint64_t serial() const { return serial_; }                           ///< of all workers that this process has had
   bool is_fork() const { return process_generation() != generation_; }  ///< a child of the worker's process
 
+  // for a recorded program, which runs commands inside of one
+  RegisterFile& registers() { return registers_; }
+  ReplayView& replay_view() { return slot_.replay; }
+  Value take(uint64_t token) { return exchange_->take(token); }  ///< worker 0, of its controller
+  void check_alive() { segment_.check_not_abandoned(); }
+  void begin_step(const Function& function) {
+    if (device().type != dl::kCPU) set_device();
+    run_quick(function.options().quick);
+  }
+  void run_quick(bool is_quick) { runs_quick_ = is_quick; }
+  bool records_steps() const { return records_steps_; }
+  void record_steps(bool does) { records_steps_ = does; }
+  void end_step(const Command& command, const Value& result) {
+    if (streams_.is_busy()) note_written(command, result);
+  }
+  /// For the report of an error that is on its way: it was thrown by `function`, `where`: "step 3 of program train.py:12".
+  void failed_in(const std::string& function, const std::string& where) noexcept;
+
  private:
   bool execute();  ///< false: the command was shut_down
   void run(Command& command);
@@ -72,8 +96,10 @@ class Worker {
   void check_device(bool waits);
   DeviceLoss first_loss();
   void enter_device();
+  void set_device();
   void renew_device();
   void drop_token();
+  bool is_never_skipped();
   void skip(Command& command);
   void note_written(const Command& command, const Value& result);
   Tensor on_device(const Tensor& host) const;
@@ -90,6 +116,10 @@ class Worker {
   void record_failure(const std::exception* error, std::optional<Origin> origin, const std::string& kind,
                       const std::string& traceback = {});
   std::string function_name() const;
+  struct InProgram {
+    uint64_t seq = 0;
+    std::string function, where;
+  };
 
   Segment& segment_;
   int id_;
@@ -113,7 +143,9 @@ class Worker {
   WorkerPlane plane_;
   WorkerAgreement agreement_;
   Collectives collectives_;
-  bool runs_quick_ = false;
+  CommHandles comm_handles_;
+  bool runs_quick_ = false, records_steps_ = true;
+  InProgram failed_in_;  // of a recorded program: the command whose error is on its way
   topology::IndexSet cpus_;
   List args_;                                   // of the call that runs
   Record::State state_ = Record::State::kDone;  // of it

@@ -17,8 +17,10 @@ struct ShortName {
   explicit ShortName(std::string_view name) { std::memcpy(words.data(), name.data(), std::min(name.size(), sizeof words - 1)); }
 };
 
-struct FunctionName {
-  static const ShortName& of(const Function& function);  ///< made once
+/// What functions hold, for the runtime.
+struct FunctionParts {
+  static const ShortName& short_name(const Function& function);         ///< made once
+  static const Function::Callable* callable(const Function& function);  ///< null: of an empty one
 };
 
 }  // namespace tutti::detail
