@@ -13,6 +13,7 @@ PYBIND11_MODULE(_core, module) {
   bind_tensor(module);
   bind_refs(module);
   bind_session(module);
+  bind_program(module);
   bind_job(module);
   bind_worker(module);
   bind_distributed(module);

@@ -48,6 +48,7 @@ void bind_values(py::module_& module);
 void bind_tensor(py::module_& module);
 void bind_refs(py::module_& module);
 void bind_session(py::module_& module);
+void bind_program(py::module_& module);
 void bind_worker(py::module_& module);
 void bind_distributed(py::module_& parent);
 void give_signatures(py::handle module);  ///< to the functions that the others have bound

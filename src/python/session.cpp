@@ -84,6 +84,7 @@ void set_worker_program() {
 }
 
 void import_python_module(PySession& s, const std::string& name) {
+  if (s.session().is_recording()) throw UsageError("import_python_module can't be recorded: call it before the recording");
   const Ref import = s.cached("runtime.disco._import_python_module", here());
   call(import, List{name, to_value(py::module_::import("sys").attr("path"))});
 }

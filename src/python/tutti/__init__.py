@@ -35,6 +35,7 @@ from ._core import (
     Opaque,
     PackedFunc,
     ProcessSession,
+    Program,
     Session,
     SocketSession,
     Tensor,

@@ -65,7 +65,7 @@ def test_transformer(n, heads, columns):
 
 def snippets():
     """Every program of a guide with what it prints: a ```python block, and a ```text block if one follows."""
-    for name in ("python.md", "from_disco.md", "from_dtensor.md", "from_mpi4py.md"):
+    for name in ("python.md", "programs.md", "from_disco.md", "from_dtensor.md", "from_mpi4py.md"):
         with open(os.path.join(ROOT, "docs", name)) as guide:
             found = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", guide.read(), re.M | re.S)
         for i, (program, says) in enumerate(found):
