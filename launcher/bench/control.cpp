@@ -42,6 +42,16 @@ double raw_round_us(MPI_Comm comm, int times) {
          times * 1e6;
 }
 
+/// Of one double, as a program of MPI's calls it.
+double raw_allreduce_us(MPI_Comm comm, int times) {
+  double value = 1, sum = 0;
+  MPI_Barrier(comm);
+  return seconds([&] {
+           for (int i = 0; i < times; ++i) MPI_Allreduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, comm);
+         }) /
+         times * 1e6;
+}
+
 double raw_rate(MPI_Comm comm, int times) {
   char message[64] = {};
   const double took = seconds([&] {
@@ -58,6 +68,9 @@ const bool control_functions[] = {
     register_global_func(
         "bench.raw_round_us",
         [](int64_t times) { return raw_round_us(interop::communicator(worker::world()), static_cast<int>(times)); }),
+    register_global_func(
+        "bench.raw_allreduce_us",
+        [](int64_t times) { return raw_allreduce_us(interop::communicator(worker::world()), static_cast<int>(times)); }),
     register_global_func("bench.raw_rate",
                          [](int64_t times) { return raw_rate(interop::communicator(worker::world()), static_cast<int>(times)); }),
 };
@@ -72,6 +85,37 @@ double calls_per_second(Session& s, const char* function) {
            for (int i = 0; i < kCalls; ++i) f(i, 1);
            s.sync_all();
          });
+}
+
+/// By a program of eight calls, which is replayed by one command.
+double replayed_calls_per_second(Session& s) {
+  constexpr int kCalls = 8;
+  constexpr int64_t kTimes = 2000000;
+  auto f = s.get_global_func("bench.add");
+  auto recording = s.record();
+  for (int i = 0; i < kCalls; ++i) f(i, 1);
+  const Program program = recording.finish();
+  program.repeat(kTimes / 100);
+  s.sync_all();
+  return static_cast<double>(kCalls * kTimes) / seconds([&] {
+           program.repeat(kTimes);
+           s.sync_all();
+         });
+}
+
+double replayed_allreduce_us(Session& s) {
+  constexpr int64_t kTimes = 100000;
+  const DRef src = s.empty({1}, kFloat64), dst = s.empty({1}, kFloat64);
+  auto recording = s.record();
+  s.allreduce(src, dst);
+  const Program program = recording.finish();
+  program.repeat(kTimes / 100);
+  s.sync_all();
+  return seconds([&] {
+           program.repeat(kTimes);
+           s.sync_all();
+         }) /
+         kTimes * 1e6;
 }
 
 double call_and_sync_us(Session& s, const char* function, int rounds = kRounds) {
@@ -149,6 +193,14 @@ int measure_control(const Options& options) {
         [&] { return raw("bench.raw_rate", 200000) * 1e-6; });
     report.add(
         {fmt::format("calls of {} with two ints, and sync_all", function + 6), "M calls/s", ours, theirs, "MPI_Bcast of 64 B"});
+  }
+  std::vector<double> rates;
+  for (int i = 0; i < options.repeats; ++i) rates.push_back(replayed_calls_per_second(s) * 1e-6);
+  report.add({"calls of add with two ints that a program replays, a worker", "M calls/s", median(rates), 0, ""});
+  if (has_mpi) {
+    const auto [ours, theirs] = paired(
+        options.repeats, [&] { return replayed_allreduce_us(s); }, [&] { return raw("bench.raw_allreduce_us", 100000); });
+    report.add({"allreduce of 8 B that a program replays", "us", ours, theirs, "MPI_Allreduce"});
   }
   for (const char* function : {"bench.quick_add", "bench.add"}) {
     const auto [ours, theirs] = paired(
