@@ -16,13 +16,13 @@ class ProgramRecorder;
 struct AboutProgram;
 }  // namespace detail
 
-/// A recorded program. A cheap handle, also an argument; it keeps the registers that its steps use. While another one is
-/// recorded, a call of it is a step of that one.
+/// A recorded program. A cheap handle; it keeps the registers that its steps use. While another program is recorded, a call of
+/// this one is a step of that one.
 class TUTTI_API Program : public DRef {
  public:
   Program() = default;
-  /// Replays the steps once, on every worker. One value for each slot, in the order in which the slots were made; what may be an
-  /// argument of a call may be one. The result holds what Recording::returns() names.
+  /// Replays the steps once, on every worker. One value for each slot, in the order in which the slots were made: any that a call
+  /// takes. The result holds what Recording::returns() names: arrays themselves, not copies.
   /// @throws UsageError  not one value for each slot; a value that can't travel
   DRef operator()(Where where = Where::current()) const { return call({}, where); }
   template <class... A>
@@ -49,19 +49,23 @@ class TUTTI_API Program : public DRef {
 /// A program that is being recorded, by Session::record. One that goes without finish() leaves nothing behind.
 ///
 /// A DRef that a recorded call returns stands for what that step returns: other steps take it, and after a replay it holds what
-/// the last replay left in it (before the first one: None). One that is dropped before finish() is free from that step on.
+/// the last replay left in it (before the first one: None). Once nobody has a handle to it, it holds nothing between replays, and
+/// later steps may use its register.
 /// Copies between the controller and worker 0, broadcast() and scatter() are steps, too: each replay reads or fills the caller's
 /// array, which must not change until a sync.
 class TUTTI_API Recording {
  public:
   /// A value that each replay gives: an argument of steps.
+  /// @throws UsageError  there is one of that name
   DRef slot(std::string_view name = {});
-  /// From this step on the slot holds the value: what a loop carries from one iteration to the next.
-  /// @throws UsageError  `slot` is none of this recording's
-  void assign(const DRef& slot, const Value& value, Where where = Where::current());
-  /// A replay ends here if `flag` holds true on all workers. They agree on it, so this is a collective.
+  /// At the end of each iteration the slot gets the value, an array itself: what a loop carries on. All values are read before
+  /// the first slot is set.  @throws UsageError  `slot` was not made by this recording
+  void assign(const DRef& slot, const Value& value);
+  /// A replay ends here if `flag` holds true on all workers of the session. They agree on it, so this is a collective. Of
+  /// programs inside of each other the innermost one ends.
   void stop_when(const DRef& flag, Where where = Where::current());
-  /// What a call of the program returns: this value; a list of them, if there are several.
+  /// What a call of the program returns: this value; a list of them, if there are several. None, if the replay has ended before
+  /// the value was made.
   void returns(const DRef& value);
   /// The program, on all workers. The recording has ended.
   Program finish(Where where = Where::current());

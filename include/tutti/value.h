@@ -56,6 +56,7 @@ class TUTTI_API Function {
     /// switching threads; others' code may then run up to its end before a time-out is noticed.
     bool quick = false;
     int written_arg = -1;        ///< the position of the tensor that a collective writes
+    bool worker0_only = false;   ///< as a step of a program: the others have None, and look at none of its arguments
     bool never_skipped = false;  ///< runs also while its worker skips commands after a failure
   };
 

@@ -29,7 +29,10 @@ void WorkerAgreement::begin_command(uint64_t seq) {
 
 CollectiveId WorkerAgreement::next_id(CommKey key) {
   plane_.next_collective(seq_);
-  return {key, seq_, indices_[key]++};
+  uint32_t& next = indices_[key];
+  if (next == UINT32_MAX)
+    throw UsageError(fmt::format("command {} has run {} collectives on one communicator, the most there may be", seq_, next));
+  return {key, seq_, next++};
 }
 
 bool WorkerAgreement::has_taken(const CollectiveId& id) const {

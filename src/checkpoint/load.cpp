@@ -145,6 +145,7 @@ void check_loaded(const List& parts, const List& names, const List& expected) {
 std::map<std::string, DTensor> load(Session& session, const std::string& path, const DeviceMesh& mesh,
                                     const ChoosePlacement& choose, const LoadOptions& options, Timeout timeout, Where where) {
   detail::Controller& controller = Access::controller(session);
+  controller.refuse_to_record("load");
   check_workers(mesh, controller);
   kind_of(path);
   const Catalogue catalogue = read_catalogue(detail::absolute_path(path));

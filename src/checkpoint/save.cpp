@@ -81,6 +81,7 @@ std::shared_ptr<Saving::State> Saving::begin(Session& session, const std::string
                                              bool is_async, Timeout timeout, Where where) {
   kind_of(path);
   detail::Controller& controller = Access::controller(session);
+  controller.refuse_to_record("save");
   std::map<std::string, TensorStructInfo> sinfos;
   for (const auto& [name, tensor] : tensors) {
     controller.check(tensor.parts(), "save");

@@ -35,6 +35,7 @@ DPackedFunc DModule::operator[](const LocatedValue& name) const {
 
 std::vector<std::string> DModule::functions(Timeout timeout, Where where) const {
   if (!state_) throw UsageError("the functions of an empty DModule");
+  state_->controller->refuse_to_record("functions");
   const Value names =
       state_->controller->call_builtin("module_functions", List{*this}, where).debug_get_from_remote(0, timeout, where);
   std::vector<std::string> functions;
@@ -57,6 +58,7 @@ bool Session::lost() const { return controller().is_lost(); }
 Progress Session::progress() const { return controller().progress(); }
 
 std::vector<Place> Session::places(Timeout timeout, Where where) const {
+  controller().refuse_to_record("places");
   const DRef described = controller().call(controller().get_global_func("tutti.place", where), {}, where);
   std::vector<Place> all;
   for (int worker = 0; worker < num_workers(); ++worker) {

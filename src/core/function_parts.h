@@ -19,7 +19,8 @@ struct ShortName {
 
 /// What functions hold, for the runtime.
 struct FunctionParts {
-  static const ShortName& short_name(const Function& function);         ///< made once
+  static const ShortName& short_name(const Function& function);  ///< made once
+  static bool are_same(const Function& a, const Function& b) { return a.impl_ == b.impl_; }
   static const Function::Callable* callable(const Function& function);  ///< null: of an empty one
 };
 

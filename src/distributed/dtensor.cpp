@@ -24,6 +24,7 @@ Value redistribute_part(const Value& part, const List& from, const List& to) {
 }  // namespace
 
 DTensor DTensor::from_local(const DRef& parts, const DeviceMesh& mesh, const Placement& placement, Timeout timeout, Where where) {
+  Access::controller(parts, "from_local").refuse_to_record("from_local");
   check_workers(mesh, Access::controller(parts, "from_local"));
   check_entries(placement, mesh, "from_local: the placement");
   return {parts, joined_info(issue_join(parts, mesh, placement, where), mesh, timeout, where)};
@@ -39,6 +40,7 @@ DTensor DTensor::redistribute(const Placement& placement, const std::optional<De
 }
 
 Tensor DTensor::full(Timeout timeout, Where where) const {
+  Access::controller(parts_, "full").refuse_to_record("full");
   return gather_to_worker0(where).debug_get_from_remote(0, timeout, where).as<Tensor>();
 }
 

@@ -184,6 +184,7 @@ std::vector<DTensor> ShardMap::operator()(const std::vector<Argument>& args, con
                                           Timeout timeout, Where where) const {
   const auto& placements = state_->out_placements;
   const bool is_told = !out_sinfos.empty();
+  if (!is_told) state_->controller().refuse_to_record("shard_map without out_sinfos");
   if (is_told && out_sinfos.size() != placements.size())
     throw UsageError(fmt::format("shard_map: out_sinfos has {} entries, but out_placements has {}; give one for each",
                                  out_sinfos.size(), placements.size()));

@@ -22,7 +22,7 @@ detail::ProgramRecorder& Recording::recorder() const {
 }
 
 DRef Recording::slot(std::string_view name) { return recorder().slot(name); }
-void Recording::assign(const DRef& slot, const Value& value, Where where) { recorder().assign(slot, value, where); }
+void Recording::assign(const DRef& slot, const Value& value) { recorder().assign(slot, value); }
 void Recording::stop_when(const DRef& flag, Where where) { recorder().stop_when(flag, where); }
 void Recording::returns(const DRef& value) { recorder().returns(value); }
 Program Recording::finish(Where where) {
@@ -46,11 +46,18 @@ DRef Program::repeat(int64_t times, const List& values, Where where) const {
 
 DRef Program::replay(int64_t times, Args values, Where where) const {
   if (values.size() != about().slots.size())
-    throw UsageError(fmt::format("program {}: {} values for {} slots ({})", about().name, values.size(), about().slots.size(),
-                                 fmt::join(about().slots, ", ")));
-  List args{times};
-  args.insert(args.end(), values.begin(), values.end());
-  return about().controller->call(*this, args, where);
+    throw UsageError(fmt::format("program {}: expected {} values ({}), got {}", about().name, about().slots.size(),
+                                 fmt::join(about().slots, ", "), values.size()));
+  const std::vector<int64_t> gone = about().gone->take();
+  List args(values.begin(), values.end());
+  args.emplace_back(times);
+  if (!gone.empty()) args.emplace_back(Shape(gone.begin(), gone.end()));
+  try {
+    return about().controller->call(*this, args, where, ("program " + about().name).c_str());
+  } catch (...) {
+    for (const int64_t id : gone) about().gone->add(id);
+    throw;
+  }
 }
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 
 #include "core/items.h"
@@ -14,27 +15,28 @@ std::string text(Where where) { return where.line ? fmt::format("{}:{}", where.f
 
 }  // namespace
 
+ProgramRecorder::~ProgramRecorder() { controller_->forget(*this); }
+
 ProgramRecorder::ProgramRecorder(std::shared_ptr<Controller> controller, std::string name, Where where)
     : controller_(std::move(controller)), name_(std::move(name)), began_(text(where)) {
   if (name_.empty()) name_ = began_.substr(began_.rfind('/') + 1);
 }
 
-void ProgramRecorder::Gone::add(int64_t id) noexcept try {
-  const std::lock_guard lock(mutex);
-  ids.push_back(id);
+void Gone::add(int64_t id) noexcept try {
+  const std::lock_guard lock(mutex_);
+  ids_.push_back(id);
 } catch (const std::bad_alloc&) {  // it is not used again, nothing else
 }
 
-/// Whether it holds a value over the steps between its handle's end and the program's.
-bool ProgramRecorder::is_kept(int64_t id) const {
-  return std::ranges::find(slots_, id) != slots_.end() || std::ranges::find(returned_, id) != returned_.end();
+void Gone::keep(int64_t id) {
+  const std::lock_guard lock(mutex_);
+  kept_.insert(id);
 }
 
-/// Those that nobody needs any more.
-std::vector<int64_t> ProgramRecorder::take_gone() {
-  const std::lock_guard lock(gone_->mutex);
-  std::vector<int64_t> ids = std::exchange(gone_->ids, {});
-  std::erase_if(ids, [this](int64_t id) { return is_kept(id); });
+std::vector<int64_t> Gone::take() {
+  const std::lock_guard lock(mutex_);
+  std::vector<int64_t> ids = std::exchange(ids_, {});
+  std::erase_if(ids, [this](int64_t id) { return kept_.contains(id); });
   return ids;
 }
 
@@ -48,6 +50,10 @@ int64_t ProgramRecorder::next_register() {
     reusable_.pop_back();
     return id;
   }
+  return new_register();
+}
+
+int64_t ProgramRecorder::new_register() {
   DRef made = controller_->new_register();
   const int64_t id = Controller::id_of(made);
   own_.emplace(id, std::move(made));
@@ -63,33 +69,42 @@ void ProgramRecorder::keep(const Value& value) {
 
 DRef ProgramRecorder::call(const DRef& func, Args args, Where where) {
   Command command{.action = Action::kCallPacked, .func = Controller::id_of(func), .args = List(args.begin(), args.end())};
-  command.freed = take_gone();
-  reusable_.insert(reusable_.end(), command.freed.begin(), command.freed.end());
+  command.freed = gone_->take();
+  std::ranges::copy_if(command.freed, std::back_inserter(reusable_), [this](int64_t id) { return !before_stop_.contains(id); });
   keep(func);
   for (const Value& arg : args) keep(arg);
-  command.reg = writes_ ? writes_ : next_register();
+  command.reg = next_register();
   steps_.push_back(List{encode(command), text(where), stops_});
   return handle(command.reg);
 }
 
 DRef ProgramRecorder::slot(std::string_view name) {
-  const int64_t id = next_register();
+  const std::string text = name.empty() ? fmt::format("{}", slots_.size() + 1) : std::string(name);
+  if (std::ranges::find(slot_names_, text) != slot_names_.end())
+    throw UsageError(fmt::format("slot: the recording has a slot '{}' already; give each a name of its own", text));
+  const int64_t id = new_register();  // no step before has written it
+  gone_->keep(id);
   slots_.push_back(id);
-  slot_names_.emplace_back(name.empty() ? fmt::format("{}", slots_.size()) : std::string(name));
+  slot_names_.push_back(text);
   return handle(id);
 }
 
-void ProgramRecorder::assign(const DRef& slot, const Value& value, Where where) {
+void ProgramRecorder::assign(const DRef& slot, const Value& value) {
   controller_->check(slot, "assign: slot");
+  controller_->check_arguments(Args(&value, 1), "assign");
   const int64_t id = Controller::id_of(slot);
   if (std::ranges::find(slots_, id) == slots_.end())
     throw UsageError("assign: the register is no slot of this recording; slot() makes one");
-  const struct Writes {
-    int64_t& which;
-    Writes(int64_t& which, int64_t id) : which(which) { which = id; }
-    ~Writes() { which = 0; }
-  } writes(writes_, id);
-  controller_->call_builtin("same", List{value}, where);
+  keep(value);
+  keep_own(value);
+  assigned_.insert_or_assign(id, value);
+}
+
+/// Over the steps between the end of their handles and the iteration's.
+void ProgramRecorder::keep_own(const Value& value) {
+  each_item(value, [this](const Value& item) { keep_own(item); });
+  const auto* ref = std::get_if<RegisterRef>(&value.data());
+  if (ref && own_.contains(ref->id)) gone_->keep(ref->id);
 }
 
 void ProgramRecorder::stop_when(const DRef& flag, Where where) {
@@ -99,24 +114,36 @@ void ProgramRecorder::stop_when(const DRef& flag, Where where) {
     ~Stops() { which = false; }
   } stops(stops_);
   controller_->call_builtin("stop_when", List{flag}, where);
+  // a step that a replay does not reach leaves its register as it was: no other step's value is to be there
+  reusable_.clear();
+  for (const auto& [id, ref] : own_) before_stop_.insert(id);
 }
 
 void ProgramRecorder::returns(const DRef& value) {
   controller_->check(value, "returns");
-  returned_.push_back(Controller::id_of(value));
   keep(value);
+  keep_own(value);
+  returned_.push_back(Controller::id_of(value));
 }
 
 Program ProgramRecorder::finish(Where where) {
   controller_->release(*this);
-  const std::string name = "program " + name_;
+  Command assigned{.action = Action::kCallPacked};
+  Shape to;
+  for (auto& [slot, value] : assigned_) {
+    to.push_back(slot);
+    assigned.args.push_back(std::move(value));
+  }
   const auto ids = [](const std::vector<int64_t>& list) { return Shape(list.begin(), list.end()); };
-  const DRef made =
-      controller_->call_builtin_at_once("program", List{name, steps_, ids(slots_), ids(returned_), ids(take_gone())}, where);
+  const DRef made = controller_->call_builtin_at_once(
+      "program", List{name_, steps_, encode(assigned), List{ids(slots_), ids(returned_), ids(gone_->take()), std::move(to)}},
+      where);
+  assigned.args.clear();
+  assigned_.clear();
   Program program;
   static_cast<DRef&>(program) = Controller::watched(made, [own = std::move(own_), used = std::move(used_)](int64_t) {});
   program.about_ = std::make_shared<const AboutProgram>(
-      AboutProgram{.controller = controller_, .name = name_, .size = steps_.size(), .slots = slot_names_});
+      AboutProgram{.controller = controller_, .name = name_, .size = steps_.size(), .slots = slot_names_, .gone = gone_});
   return program;
 }
 

@@ -6,9 +6,7 @@
 #include <set>
 
 #include "control/wire/tensors_inside.h"
-#include "control/worker/functions_above.h"
 #include "core/items.h"
-#include "tutti/function.h"
 
 namespace tutti::detail {
 namespace {
@@ -26,6 +24,7 @@ Value fresh(const Value& arg) {
 }
 
 constexpr uint64_t kBetweenRecords = 2'000'000;  // ticks, about a millisecond
+constexpr size_t kStepsToLook = 32;              // between looks at the clock
 
 }  // namespace
 
@@ -38,42 +37,62 @@ bool Steps::note_registers(const Value& arg) {
   return any || ref;
 }
 
-Steps::Steps(Worker& worker, std::string name, std::vector<Step> steps, Registers ids)
-    : worker_(worker), registers_(worker.registers()), ids_(std::move(ids)), name_(std::move(name)), steps_(std::move(steps)) {
-  std::set<int64_t> written(ids_.freed.begin(), ids_.freed.end());
+Steps::Steps(Worker& worker, std::string name, std::vector<Step> steps, Step assigned, Registers ids)
+    : worker_(worker),
+      serial_(worker.serial()),
+      register_(worker.result_register()),
+      registers_(worker.registers()),
+      ids_(std::move(ids)),
+      name_(std::move(name)),
+      steps_(std::move(steps)),
+      assigned_(std::move(assigned)) {
+  short_name_ = ShortName(std::string_view(name_).substr(name_.size() - std::min(name_.size(), sizeof(ShortName) - 1)));
+  std::set<int64_t> written;
   for (const Step& step : steps_) {
     written.insert(step.command.reg);
     written.insert(step.command.freed.begin(), step.command.freed.end());
+    registers_.get(step.command.func);
   }
-  for (Step& step : steps_) {
-    const Command& command = step.command;
-    for (size_t i = 0; i < command.args.size(); ++i) {
-      const Value& arg = command.args[i];
-      step.args.push_back(arg);
-      Step::Made made{i, has_arrays(arg)};
-      if (const auto* ref = std::get_if<RegisterRef>(&arg.data())) {
-        made.reg = ref->id;
-        made.changes = written.contains(ref->id);
-      }
-      if (note_registers(arg) || made.has_arrays) step.made.push_back(made);
+  for (const int64_t id : ids_.returned)
+    if (written.contains(id)) made_results_.push_back(id);
+  for (const Shape* more : {&ids_.slots, &ids_.returned, &ids_.freed, &ids_.assigned}) written.insert(more->begin(), more->end());
+  for (const int64_t id : written) registers_.get(id);
+  for (Step& step : steps_) prepare(step, written);
+  prepare(assigned_, written);
+}
+
+void Steps::prepare(Step& step, const std::set<int64_t>& written) {
+  for (size_t i = 0; i < step.command.args.size(); ++i) {
+    const Value& arg = step.command.args[i];
+    step.args.push_back(arg);
+    Step::Made made{i, has_arrays(arg)};
+    if (const auto* ref = std::get_if<RegisterRef>(&arg.data())) {
+      made.reg = ref->id;
+      made.changes = written.contains(ref->id);
     }
-    registers_.get(command.reg);
-    registers_.get(command.func);
-    for (const int64_t id : command.freed) registers_.get(id);
+    if (note_registers(arg) || made.has_arrays) step.made.push_back(made);
   }
-  for (const Shape* ids : {&ids_.slots, &ids_.returned, &ids_.freed})
-    for (const int64_t id : *ids) registers_.get(id);
+}
+
+/// A function of a worker may have kept the program: longer than its registers are the program's, or in another session.
+Worker& Steps::worker_here() const {
+  Worker* worker = Worker::current();
+  const bool is_here = worker && worker->serial() == serial_;
+  const auto* function = is_here ? std::get_if<Function>(&worker->registers().get(register_).value.data()) : nullptr;
+  if (!function || Replayed::of(*function).get() != this)
+    throw UsageError(fmt::format("program {} is not there any more, or belongs to another worker or thread", name_));
+  return *worker;
 }
 
 /// From the first step to the last, or to an error. A program inside of another one has its place in the view meanwhile.
 class Steps::Run {
  public:
-  explicit Run(Steps& steps) : steps_(steps), view_(steps.worker_.replay_view()) {
-    if (steps.is_running_) throw UsageError(fmt::format("{} can't replay itself", steps.name_));
-    if (Worker::current() != &steps.worker_)
-      throw UsageError(fmt::format("{} belongs to worker {} and its thread", steps.name_, steps.worker_.id()));
+  explicit Run(Steps& steps) : steps_(steps), view_(steps.worker_here().replay_view()) {
+    if (steps.is_running_) throw UsageError(fmt::format("program {} can't replay itself", steps.name_));
     steps.is_running_ = true;
     steps.at_ = {};
+    steps.may_record_ = steps.worker_.records_steps();  // an outer program's iteration may not
+    steps.until_look_ = 0;
     for (size_t i = 0; i < std::size(outer_name_.words); ++i)
       outer_name_.words[i] = view_.program[i].load(std::memory_order_relaxed);
     outer_iteration_ = view_.iteration.load(std::memory_order_relaxed);
@@ -87,6 +106,8 @@ class Steps::Run {
     if (std::uncaught_exceptions() > exceptions_) steps_.note_failure();
     steps_.is_running_ = false;
     for (Step& step : steps_.steps_) drop_arguments(step, true);
+    drop_arguments(steps_.assigned_, true);
+    if (steps_.worker_.is_fork()) return;  // the view is its parent's
     steps_.worker_.run_quick(outer_is_quick_);
     steps_.worker_.record_steps(outer_records_);
     view_.name(view_.program, outer_name_);
@@ -106,46 +127,68 @@ class Steps::Run {
 };
 
 Value Steps::run(Args args) {
-  const Shape& slots = ids_.slots;
-  if (args.size() != slots.size() + 1)
-    throw UsageError(fmt::format("{}: {} values for {} slots, after the number of iterations", name_,
-                                 args.empty() ? 0 : args.size() - 1, slots.size()));
-  const auto times = args[0].as<int64_t>();
+  const size_t slots = ids_.slots.size();
+  if (args.size() != slots + 1 && args.size() != slots + 2)
+    throw UsageError(fmt::format("program {}: {} arguments, expected a value for each of {} slots, and the number of iterations",
+                                 name_, args.size(), slots));
+  const auto times = args[slots].as<int64_t>();
   const Run here(*this);
   times_ = times == kCall ? 1 : times;
-  for (size_t i = 0; i < slots.size(); ++i) registers_.set(slots[i], args[i + 1]);
+  if (args.size() > slots + 1)
+    for (const int64_t id : args[slots + 1].as<Shape>())
+      if (std::ranges::find(ids_.freed, id) == ids_.freed.end()) ids_.freed.push_back(id);
+  for (size_t i = 0; i < slots; ++i) registers_.set(ids_.slots[i], args[i]);
+  free(made_results_);  // a replay that ends early has none
   ReplayView& view = worker_.replay_view();
   bool stops = false;
-  const bool may_record = worker_.records_steps();  // an outer program's iteration may not
-  int64_t next_record = 0;                          // iteration
   for (; at_.iteration < times_ && !stops; ++at_.iteration) {
-    worker_.check_alive();
-    view.iteration.store(static_cast<uint64_t>(at_.iteration) + 1, std::memory_order_relaxed);
-    records_ = may_record && at_.iteration >= next_record;
-    worker_.record_steps(records_);
-    const uint64_t begin = records_ ? begin_ = ticks() : 0;
+    begin_iteration();
     for (at_.step = 0; at_.step < steps_.size() && !stops; ++at_.step) {
       view.step.store(static_cast<uint32_t>(at_.step) + 1, std::memory_order_relaxed);
       stops = run(steps_[at_.step]);
-      if (records_) record();
-      if (worker_.is_fork()) return {};  // it ends in the worker
+      if (worker_.is_fork()) return {};
+      if (records_) record(Record::State::kDone);
     }
+    if (!stops) at_.step = steps_.size(), assign();
     free(ids_.freed);
-    // short iterations now and then, so that the recorder and the clock cost nothing
-    if (records_) next_record = at_.iteration + 1 + static_cast<int64_t>(kBetweenRecords / (begin_ - begin + 1));
   }
-  return times == kCall ? returned() : Value(at_.iteration);
+  if (times != kCall) return at_.iteration;
+  at_.step = steps_.size();
+  return returned();
+}
+
+/// Its steps are recorded if no other iteration's were for some time, so that the recorder and the clock cost nothing where steps
+/// are short.
+void Steps::begin_iteration() {
+  worker_.check_alive();
+  worker_.replay_view().iteration.store(static_cast<uint64_t>(at_.iteration) + 1, std::memory_order_relaxed);
+  records_ = false;
+  if (may_record_ && until_look_-- == 0) {
+    until_look_ = kStepsToLook / (steps_.size() + 1);
+    begin_ = ticks();
+    records_ = at_.iteration == 0 || begin_ - recorded_ > kBetweenRecords;
+    if (records_) recorded_ = begin_;
+  }
+  worker_.record_steps(records_);
 }
 
 bool Steps::run(Step& step) {
   const Command& command = step.command;
   free(command.freed);
-  const Function& function = registers_.function(command.func);
+  const Function& there = registers_.function(command.func);
+  if (!FunctionParts::are_same(there, step.function)) step.function = there;  // and lives as long as it runs
+  const Function& function = step.function;
+  const Function::Options& options = function.options();
+  if (options.worker0_only && worker_.id() != 0) {
+    registers_.set(command.reg, {});
+    return false;
+  }
   ReplayView& view = worker_.replay_view();
   view.name(view.function, FunctionParts::short_name(function));
   worker_.begin_step(function);
-  make_arguments(step, function.options().written_arg);
+  make_arguments(step, options.written_arg);
   Value result = function(step.args);
+  if (worker_.is_fork()) return true;  // it ends in the worker
   drop_arguments(step, false);
   worker_.end_step(command, result);
   const bool stops = step.stops && result.as<bool>();
@@ -183,102 +226,58 @@ void Steps::free(std::span<const int64_t> ids) {
   for (const int64_t id : ids) registers_.kill(id);
 }
 
-Value Steps::returned() const {
-  if (ids_.returned.empty()) return {};
-  if (ids_.returned.size() == 1) return registers_.get(ids_.returned[0]).value;
-  List values;
-  for (const int64_t id : ids_.returned) values.push_back(registers_.get(id).value);
-  return values;
+/// All values are read before the first register is set.
+void Steps::assign() {
+  if (ids_.assigned.empty()) return;
+  make_arguments(assigned_, -1);
+  for (size_t i = 0; i < ids_.assigned.size(); ++i) registers_.set(ids_.assigned[i], assigned_.args[i]);
+  drop_arguments(assigned_, true);
 }
 
-void Steps::record() {
+Value Steps::returned() const {
+  List values;
+  for (const int64_t id : ids_.returned) {
+    const auto& slot = registers_.get(id);
+    if (const auto lost = slot.lost ? slot.lost : find_poison(slot.value))
+      throw UsageError(fmt::format("result {} was lost when command {} failed", values.size() + 1, lost->seq));
+    values.push_back(slot.value);
+  }
+  if (values.empty()) return {};
+  return values.size() == 1 ? values[0] : Value(std::move(values));
+}
+
+void Steps::record(Record::State state) {
   const auto* function = std::get_if<Function>(&registers_.get(steps_[at_.step].command.func).value.data());
   begin_ = worker_.recorder().add_step(worker_.seq(), static_cast<uint32_t>(at_.step) + 1,
-                                       function ? FunctionParts::short_name(*function) : ShortName(), begin_);
+                                       function ? FunctionParts::short_name(*function) : ShortName(), begin_, state);
 }
 
 /// An exception is on its way.
 void Steps::note_failure() noexcept try {
   failed_seq_ = worker_.seq();
-  if (at_.step >= steps_.size()) return;
-  Step& step = steps_[at_.step];
-  const auto* function = std::get_if<Function>(&registers_.get(step.command.func).value.data());
-  std::string where = fmt::format("step {} of {}", at_.step + 1, name_);
-  if (!step.site.empty()) where += fmt::format(" (recorded at {})", step.site);
+  const Step* step = at_.step < steps_.size() ? &steps_[at_.step] : nullptr;
+  if (step && records_) record(Record::State::kFailed);
+  const auto* function = step ? std::get_if<Function>(&registers_.get(step->command.func).value.data()) : nullptr;
+  std::string where = step ? fmt::format("step {} of program {}", at_.step + 1, name_) : fmt::format("end of program {}", name_);
+  if (step && !step->site.empty()) where += fmt::format(" (recorded at {})", step->site);
   if (times_ > 1) where += fmt::format(", iteration {} of {}", at_.iteration + 1, times_);
-  worker_.failed_in(function ? function->name() : name_, where);
+  worker_.failed_in(function ? function->name() : "program " + name_, where);
 } catch (const std::exception&) {  // no memory: the report says less
 }
 
 /// Of the steps that come after a failure, in this iteration and in the next; of all, if none has run.
 void Steps::lose_results(RegisterFile& registers, int worker, Origin origin) {
   const bool has_begun = std::exchange(failed_seq_, 0) == worker_.seq();
-  for (size_t i = has_begun && at_.iteration + 1 >= times_ ? at_.step : 0; i < steps_.size(); ++i) {
+  const bool is_last = has_begun && at_.iteration + 1 >= times_;
+  for (size_t i = is_last ? at_.step : 0; i < steps_.size(); ++i) {
     const Command& command = steps_[i].command;
+    if (!is_last)  // a program inside: all of its runs that were to come
+      if (const auto* function = std::get_if<Function>(&registers.get(command.func).value.data()))
+        if (const auto inner = Replayed::of(*function)) inner->forget_failure();
     free(command.freed);
     registers.lose_results(command, worker, origin);
   }
-}
-
-namespace {
-
-Function program(const std::string& name, const List& recorded, const Shape& slots, const Shape& returned, const Shape& freed) {
-  std::vector<Steps::Step> steps;
-  for (const Value& each : recorded) {
-    const auto parts = each.as<List>();
-    if (parts.size() != 3) throw WireError("a step of a program has 3 parts");
-    Steps::Step step{
-        .command = decode_command(parts[0].as<Bytes>()), .site = parts[1].as<std::string>(), .stops = parts[2].as<bool>()};
-    if (step.command.action != Action::kCallPacked) throw WireError("a step of a program is a call");
-    steps.push_back(std::move(step));
-  }
-  return Replayed::function(
-      name, std::make_shared<Steps>(*Worker::current(), name, std::move(steps), Steps::Registers{slots, returned, freed}));
-}
-
-bool stop_when(bool flag) {
-  const Tensor all = Tensor::full<uint8_t>({1}, flag ? 1 : 0);
-  worker::world().allreduce(all, all, ReduceOp::kMin);
-  return all.item<uint8_t>() != 0;
-}
-
-/// An array of the controller, on worker 0: alone in a list, so that it stays in the host's memory.
-Value lend(int64_t token) {
-  if (worker::id() != 0) return {};
-  return List{Worker::current()->take(static_cast<uint64_t>(token))};
-}
-
-Tensor lent(const Value& list) { return list.as<List>().at(0).as<Tensor>(); }
-
-Value copy_new(const Value& from) {
-  if (worker::id() != 0) return {};
-  const Tensor host = lent(from);
-  Tensor made = Tensor::empty(host.shape(), host.dtype(), worker::device());
-  made.copy_from(host);
-  return made;
-}
-
-void copy_on_worker0(const Value& to, const Value& from) {
-  if (worker::id() != 0) return;
-  const auto tensor = [](const Value& value) { return value.kind() == Value::Kind::kList ? lent(value) : value.as<Tensor>(); };
-  const Tensor destination = tensor(to);
-  destination.copy_from(tensor(from));
-  destination.clear_poison();
-}
-
-}  // namespace
-
-void register_program_functions() {
-  const auto add = [](const char* name, auto function, const Function::Options& options = {}) {
-    register_global_func(fmt::format("runtime.disco.{}", name), function, {.override_existing = true, .function = options});
-  };
-  add("program", program, {.never_skipped = true});
-  add("stop_when", stop_when);
-  add("same", [](const Value& value) { return value; });
-  add("program_item", [](const List& values, int64_t i) { return values.at(static_cast<size_t>(i)); });
-  add("lend", lend, {.never_skipped = true});
-  add("copy_new", copy_new);
-  add("copy_on_worker0", copy_on_worker0, {.written_arg = 0});
+  for (const int64_t id : ids_.assigned) registers.lose(id, origin);
 }
 
 }  // namespace tutti::detail

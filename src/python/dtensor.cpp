@@ -37,7 +37,7 @@ DTensorStructInfo to_info(const py::object& shape, const DeviceMesh& mesh, const
 PyDTensor distribute_array(PySession& session, const py::object& array, const DeviceMesh& mesh, const py::object& placement) {
   const Where where = here();
   const Placement specs = to_placement(placement);
-  const Tensor from = to_contiguous_tensor(array);
+  const Tensor from = session.session().is_recording() ? to_tensor(array) : to_contiguous_tensor(array);  // session.cpp
   return {without_gil([&] { return distributed::distribute(session.session(), from, mesh, specs, where); }),
           session.ref({}).about};
 }

@@ -44,8 +44,9 @@ class PyProgram {
   void returns(const py::args& values) {
     for (const py::handle value : values) {
       const Ref* ref = as_ref(value);
-      if (!ref) throw UsageError(fmt::format("returns: expected a DRef, got {}", type_name(value)));
-      recording().returns(ref->dref);
+      if (ref) recording().returns(ref->dref);
+      else if (py::isinstance<PyDTensor>(value)) recording().returns(value.cast<const PyDTensor&>().tensor.parts());
+      else throw UsageError(fmt::format("returns: expected a DRef, got {}", type_name(value)));
       ++returned_;
     }
   }
@@ -63,6 +64,7 @@ class PyProgram {
     return {program().repeat(times, values, here()), about_};
   }
 
+  bool is_recorded() const { return static_cast<bool>(program_); }
   const Program& program() const {
     if (!program_)
       throw UsageError("the program is not recorded yet: it can be replayed after `with session.record() as program:`");
@@ -82,7 +84,7 @@ class PyProgram {
     List values;
     for (const py::handle value : given) values.push_back(to_value(value));
     if (named.empty()) return values;
-    if (values.size() > slots.size()) return values;  // refused there
+    if (values.size() > slots.size()) return values;  // too many, which replay() refuses
     std::vector<bool> is_given(slots.size());
     std::fill_n(is_given.begin(), values.size(), true);
     values.resize(slots.size());
@@ -91,7 +93,8 @@ class PyProgram {
       const auto found = std::ranges::find(slots, name);
       const auto i = static_cast<size_t>(found - slots.begin());
       if (found == slots.end())
-        throw UsageError(fmt::format("program {} has no slot '{}', but {}", program_.name(), name, fmt::join(slots, ", ")));
+        throw UsageError(fmt::format("program {} has no slot '{}'; its slots: {}", program_.name(), name,
+                                     slots.empty() ? "none" : fmt::format("{}", fmt::join(slots, ", "))));
       if (is_given[i]) throw UsageError(fmt::format("program {}: slot '{}' is given twice", program_.name(), name));
       is_given[i] = true;
       values[i] = to_value(value);
@@ -128,21 +131,22 @@ void bind_program(py::module_& module) {
            "Inside of the recording: a value that each replay gives, an argument of steps.")
       .def(
           "assign",
-          [](PyProgram& p, const Ref& slot, const py::object& value) {
-            p.recording().assign(slot.dref, to_value(value), here());
-          },
-          "slot"_a, "value"_a, "Inside of the recording: from this step on the slot holds the value, also in the next iteration.")
+          [](PyProgram& p, const Ref& slot, const py::object& value) { p.recording().assign(slot.dref, to_value(value)); },
+          "slot"_a, "value"_a,
+          "Inside of the recording: at the end of each iteration the slot gets the value, an array itself. All values are read\n"
+          "before the first slot is set.")
       .def(
           "stop_when", [](PyProgram& p, const Ref& flag) { p.recording().stop_when(flag.dref, here()); }, "flag"_a,
           "Inside of the recording: a replay ends here if flag holds True on all workers, which agree on it.")
       .def("returns", &PyProgram::returns,
            "Inside of the recording: what a call returns, a DRef, or a tuple of them if there are several.")
       .def("__call__", &PyProgram::call, "Replays the steps once. One value for each slot, by position or by name.")
-      .def("repeat", &PyProgram::repeat, "times"_a,
+      .def("repeat", &PyProgram::repeat, "times"_a, py::pos_only(),
            "Replays the steps `times` times, or until stop_when() ends it, by one command. The result holds how many iterations "
            "have begun.")
       .def_property_readonly("name", [](PyProgram& p) { return p.program().name(); })
       .def_property_readonly("slots", [](PyProgram& p) { return p.program().slots(); })
+      .def("__bool__", [](PyProgram& p) { return p.is_recorded(); })
       .def("__len__", [](PyProgram& p) { return p.program().size(); })
       .def("__enter__",
            [](const py::object& self) {

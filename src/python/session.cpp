@@ -21,6 +21,11 @@ DRef array_or_none(const py::object& object, const char* what) {
 /// The very object that the caller gave, as in Disco.
 py::object given_or(const py::object& given, Ref made) { return given.is_none() ? to_ref(std::move(made)) : given; }
 
+/// Row-major. Each replay of a program reads the array itself: a copy would stay as it is.
+Tensor to_source(PySession& session, const py::object& array) {
+  return session.session().is_recording() ? to_tensor(array) : to_contiguous_tensor(array);
+}
+
 template <class Sequence>
 List to_values(const Sequence& objects) {
   List values;
@@ -71,7 +76,7 @@ template <auto Operation>
 py::object from_controller(PySession& s, const py::object& src, const py::object& dst, bool in_group) {
   const Where where = here();
   const DRef to = array_or_none(dst, "dst");
-  const Tensor from = to_contiguous_tensor(src);
+  const Tensor from = to_source(s, src);
   return given_or(dst, s.ref(without_gil([&] { return (s.session().*Operation)(from, to, in_group, where); })));
 }
 template <auto Operation>
@@ -120,6 +125,8 @@ void bind_session(py::module_& module) {
           "kind", [](PySession& s) { return s.about().kind; }, "'thread', 'process' or 'mpi'")
       .def_property_readonly(
           "ccl", [](PySession& s) { return s.session().ccl(); }, "What init_ccl was told; 'auto' before.")
+      .def_property_readonly(
+          "is_recording", [](PySession& s) { return s.session().is_recording(); }, "Whether calls become the steps of a program.")
       .def_property_readonly("num_nodes", [](PySession& s) { return s.session().num_nodes(); })
       .def(
           "empty",
@@ -173,7 +180,7 @@ void bind_session(py::module_& module) {
           [](PySession& s, const py::object& host_array, const py::object& remote_array) {
             const Where where = here();
             const DRef remote = array_or_none(remote_array, "copy_to_worker_0: remote_array");
-            const Tensor host = to_contiguous_tensor(host_array);
+            const Tensor host = to_source(s, host_array);
             return given_or(remote_array, s.ref(without_gil([&] { return s.session().copy_to_worker_0(host, remote, where); })));
           },
           "host_array"_a, "remote_array"_a = none,

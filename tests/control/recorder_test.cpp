@@ -50,8 +50,8 @@ TEST(Recorder, records_steps_of_programs) {
   Recorder writer(memory->bytes);
   const Recorder reader(memory->bytes);
   writer.begin_command(7, Action::kCallPacked);
-  const uint64_t first = writer.add_step(7, 1, ShortName("a.f"), ticks());
-  EXPECT_GE(writer.add_step(7, 70000, ShortName("b.g"), first), first);
+  const uint64_t first = writer.add_step(7, 1, ShortName("a.f"), ticks(), Record::State::kDone);
+  EXPECT_GE(writer.add_step(7, 70000, ShortName("b.g"), first, Record::State::kFailed), first);
   EXPECT_TRUE(reader.last(Record::What::kCommand)->running());
   writer.end_command(Record::State::kDone);
   const auto records = reader.read();
@@ -63,10 +63,11 @@ TEST(Recorder, records_steps_of_programs) {
   EXPECT_EQ(records[2].seq, 7u);
   EXPECT_EQ(records[2].function, "b.g");
   EXPECT_EQ(records[2].begin, records[1].end);
-  EXPECT_EQ(records[2].state, Record::State::kDone);
+  EXPECT_EQ(records[1].state, Record::State::kDone);
+  EXPECT_EQ(records[2].state, Record::State::kFailed);
 }
 
-TEST(Recorder, keeps_the_last_and_a_command_that_its_collectives_overwrote_stays_away) {
+TEST(Recorder, keeps_the_last_and_a_command_that_its_collectives_overwrote_comes_when_it_ends) {
   auto memory = std::make_unique<Memory>();
   Recorder recorder(memory->bytes);
   recorder.begin_command(1, Action::kCallPacked);
@@ -74,13 +75,18 @@ TEST(Recorder, keeps_the_last_and_a_command_that_its_collectives_overwrote_stays
     recorder.begin_collective({.comm = 0, .seq = 1, .index = i}, {});
     recorder.end_collective(Record::State::kDone);
   }
-  recorder.name_function(ShortName("too late"));
-  recorder.end_command(Record::State::kDone);
-  const auto records = recorder.read();
+  recorder.name_function(ShortName("a.function"));
+  EXPECT_FALSE(recorder.last(Record::What::kCommand));
+  recorder.end_command(Record::State::kFailed);
+  auto records = recorder.read();
   EXPECT_GE(records.size(), Recorder::kRecords - 2);
+  EXPECT_EQ(records.back().what, Record::What::kCommand);
+  EXPECT_EQ(records.back().state, Record::State::kFailed);
+  EXPECT_EQ(records.back().function, "a.function");
+  EXPECT_LE(records.back().begin, records.front().begin);
+  records.pop_back();
   for (const Record& r : records) EXPECT_EQ(r.what, Record::What::kCollective);
   EXPECT_EQ(records.back().id.index, 3 * Recorder::kRecords - 1);
-  EXPECT_FALSE(recorder.last(Record::What::kCommand));
 }
 
 TEST(Recorder, is_read_while_it_is_written) {

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
-#include <numeric>
+#include <fstream>
+#include <memory>
 #include <thread>
 
 #include "support/session_kinds.h"
@@ -14,6 +16,19 @@ namespace {
 using namespace tutti;
 using namespace tutti_test;
 using namespace std::chrono_literals;
+
+std::atomic<int64_t> alive{0};  // of all workers of the process
+struct Tracked {
+  Tracked() { ++alive; }
+  ~Tracked() { --alive; }
+};
+
+/// What this worker has kept: the one given, if there is one.
+Function& stashed(const Function& given) {
+  thread_local Function kept;
+  if (given) kept = given;
+  return kept;
+}
 
 const bool registered = [] {
   register_global_func("program.add", [](int64_t a, int64_t b) { return a + b; });
@@ -35,7 +50,19 @@ const bool registered = [] {
   });
   register_global_func("program.sleep", [](int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });
   register_global_func("program.first", [](const List& list) { return list.at(0); });
-  register_global_func("program.apply", [](const Function& function) { return function(List{1, function}); });
+  register_global_func("program.apply", [](const Function& function) { return function(List{function, 1}); });
+  register_global_func("program.stash", [](const Function& function) { stashed(function); });
+  register_global_func("program.call_stashed", [] { return stashed({})(List{1}); });
+  register_global_func("program.tracked", [] { return std::make_shared<Tracked>(); });
+  register_global_func("program.alive", [] { return alive.load(); });
+  register_global_func("program.memory", [] {
+    int64_t pages = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> pages >> resident;
+    return resident * 4096;
+  });
+  register_global_func("program.throw_on", [](int64_t mask) {
+    if (mask >> worker::id() & 1) throw std::runtime_error("told to");
+  });
   register_global_func("program.allreduce", [](int64_t x) {
     const Tensor t = Tensor::full<int64_t>({1}, x + worker::id());
     worker::world().allreduce(t, t);
@@ -88,8 +115,9 @@ TEST(Program, slots_take_what_a_call_takes) {
   EXPECT_EQ(get(b), 8);
   EXPECT_EQ(get(c), 13);
   const auto wrong = message_of<UsageError>([&] { program(1); });
-  EXPECT_NE(wrong.find("program slots: 1 values for 3 slots (1, 2, 3)"), std::string::npos) << wrong;
-  EXPECT_THROW(program(1, 2, Tensor::empty({100000})), UsageError);  // too large to travel in a command
+  EXPECT_NE(wrong.find("program slots: expected 3 values (1, 2, 3), got 1"), std::string::npos) << wrong;
+  const auto large = message_of<UsageError>([&] { program(1, 2, Tensor::empty({100000})); });
+  EXPECT_NE(large.find("program slots: argument 3: "), std::string::npos) << large;
   EXPECT_THROW(program.repeat(-1, {1, 2, 3}), UsageError);
   EXPECT_THROW(Program()(), UsageError);
   s.sync_all();
@@ -166,6 +194,119 @@ TEST(Program, carries_values_from_one_iteration_to_the_next) {
   EXPECT_EQ(program(3, 4).debug_get_from_remote(workers() - 1), Value(List{4, 7}));
 }
 
+TEST(Program, values_are_carried_all_at_once) {
+  Session s = make_session();
+  auto recording = s.record();
+  const DRef a = recording.slot("a"), b = recording.slot("b");
+  recording.assign(a, b);
+  recording.assign(b, a);
+  const auto twice = message_of<UsageError>([&] { recording.slot("a"); });
+  EXPECT_NE(twice.find("has a slot 'a' already"), std::string::npos) << twice;
+  const Program swap = recording.finish();
+  swap.repeat(3, {1, 2});
+  EXPECT_EQ(get(a), 2);
+  EXPECT_EQ(get(b), 1);
+}
+
+TEST(Program, a_slot_may_be_made_after_steps) {
+  Session s = make_session();
+  const auto add = s.get_global_func("program.add"), echo = s.get_global_func("tutti.echo");
+  auto recording = s.record();
+  add(add(1, 2), add(3, 4));
+  add(5, 6);
+  const DRef x = recording.slot("x"), y = echo(x);
+  const Program program = recording.finish();
+  program(7);
+  EXPECT_EQ(get(y), 7);
+}
+
+TEST(Program, a_replay_that_ends_early_leaves_nothing_else_in_results) {
+  Session s = make_session();
+  const auto add = s.get_global_func("program.add"), less = s.get_global_func("program.less"),
+             echo = s.get_global_func("tutti.echo");
+  auto recording = s.record();
+  const DRef x = recording.slot("x");
+  recording.stop_when(less(add(x, 0), 10));
+  const DRef y = echo(add(x, 1)), z = echo("z");
+  recording.assign(x, add(x, -1));
+  recording.returns(y);
+  const Program program = recording.finish();
+  EXPECT_EQ(get(program(20)), 21);
+  EXPECT_TRUE(program(5).debug_get_from_remote(0).is_none());
+  EXPECT_EQ(z.debug_get_from_remote(0), Value("z"));
+  EXPECT_EQ(get(program.repeat(100, {15})), 7);  // 15, 14, ..., 10, and 9, where it ends
+  EXPECT_EQ(get(y, workers() - 1), 11);
+  EXPECT_EQ(z.debug_get_from_remote(0), Value("z"));
+}
+
+TEST(Program, what_nobody_has_a_handle_to_is_not_kept_between_replays) {
+  Session s = make_session();
+  const auto tracked = s.get_global_func("program.tracked"), alive_now = s.get_global_func("program.alive"),
+             echo = s.get_global_func("tutti.echo");
+  const int64_t here = kind() == "thread" ? workers() : 1;  // in worker 0's process
+  const auto make = [&] {
+    auto recording = s.record();
+    tracked();
+    const DRef first = tracked(), second = echo(first);
+    recording.returns(echo(second));
+    return recording.finish();
+  };
+  {
+    const Program program = make();
+    for (int i = 0; i < 3; ++i) {
+      const DRef result = program();
+      s.sync_all();
+      EXPECT_EQ(get(alive_now()), here);  // the result
+    }
+  }
+  s.sync_all();
+  s.sync_all();
+  EXPECT_EQ(get(alive_now()), 0);
+}
+
+TEST(Program, needs_no_more_memory_after_many_replays) {
+  Session s = make_session();
+  const auto memory = s.get_global_func("program.memory"), add = s.get_global_func("program.add"),
+             zero = s.get_global_func("program.zero"), echo = s.get_global_func("tutti.echo");
+  auto first = s.record();
+  add(1, 2);
+  const Program inner = first.finish();
+  auto recording = s.record();
+  const DRef x = recording.slot(), kept = echo(List{zero(), x});
+  inner.repeat(10);
+  recording.returns(kept);
+  const Program program = recording.finish();
+  const auto some = [&](int replays) {
+    for (int i = 0; i < replays; ++i) program(i);
+    program.repeat(100 * replays, {1});
+    s.sync_all();
+  };
+  some(2000);
+  const int64_t before = get(memory());
+  some(4000);
+  EXPECT_LT(get(memory()) - before, 4 << 20);
+}
+
+TEST(Program, a_function_that_outlives_it_is_refused) {
+  Session s = make_session();
+  const auto stash = s.get_global_func("program.stash"), call_stashed = s.get_global_func("program.call_stashed"),
+             add = s.get_global_func("program.add");
+  {
+    auto recording = s.record("gone");
+    add(1, 2);
+    const Program program = recording.finish();
+    stash(program);
+    EXPECT_EQ(get(call_stashed()), 1);
+  }
+  const DRef mine = add(3, 4), yours = add(5, 6);
+  s.sync_all();
+  call_stashed();
+  const auto message = message_of<RemoteError>([&] { s.sync_all(); });
+  EXPECT_NE(message.find("program gone is not there any more"), std::string::npos) << message;
+  EXPECT_EQ(get(mine), 7);
+  EXPECT_EQ(get(yours), 11);
+}
+
 TEST(Program, programs_are_steps_of_programs) {
   Session s = make_session();
   const auto add = s.get_global_func("program.add"), count = s.get_global_func("program.count"),
@@ -215,6 +356,30 @@ TEST(Program, arrays_of_the_controller_are_read_by_each_replay) {
     EXPECT_EQ(get(total, workers() - 1), 10 * i + 2);
     EXPECT_EQ(get(of_large, workers() - 1), 99999 + i);
     EXPECT_EQ(get(of_part, workers() - 1), i);
+  }
+}
+
+TEST(Program, copies_of_a_program_that_failed_work_again) {
+  Session s = make_session_of_several();
+  const auto throw_on = s.get_global_func("program.throw_on"), echo = s.get_global_func("tutti.echo");
+  const DRef everywhere = s.broadcast(ints({0, 0}));
+  const Tensor host = ints({1, 2});
+  auto recording = s.record();
+  const DRef mask = recording.slot();
+  throw_on(mask);
+  s.copy_to_worker_0(host, everywhere);
+  const DRef seen = echo(everywhere);
+  s.copy_from_worker_0(host, everywhere);
+  const Program program = recording.finish();
+  for (const int64_t who : {1, 2, 3}) {
+    program(who);
+    EXPECT_THROW(s.sync_all(), RemoteError);
+    program(0);
+    s.sync_all();
+    host.values<int64_t>()[0] += 10;
+    program(0);
+    s.sync_all();
+    EXPECT_EQ(seen.debug_get_from_remote(0).as<Tensor>().values<int64_t>()[0], 10 * who + 1);
   }
 }
 

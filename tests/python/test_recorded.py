@@ -33,9 +33,9 @@ def test_values_of_slots(session):
     assert np.array_equal(program(np.arange(6).reshape(2, 3)).debug_get_from_remote(0).numpy(), np.arange(6).reshape(2, 3))
     assert program(session.get_global_func("test.add")(1, 2)).debug_get_from_remote(0) == 3
     for wrong in ((), (1, 2)):
-        with pytest.raises(tutti.UsageError, match=rf"program values: {len(wrong)} values for 1 slots"):
+        with pytest.raises(tutti.UsageError, match=rf"program values: expected 1 values \(1\), got {len(wrong)}"):
             program(*wrong)
-    with pytest.raises(tutti.UsageError, match="program values has no slot 'z', but 1"):
+    with pytest.raises(tutti.UsageError, match="program values has no slot 'z'; its slots: 1"):
         program(z=1)
     with pytest.raises(tutti.UsageError, match="slot '1' is given twice"):
         program(1, **{"1": 2})
@@ -91,7 +91,10 @@ def test_dtensors(session):
     x = session.distribute(np.arange(24.0).reshape(8, 3), mesh, "S[0]")
     with session.record() as program:
         y = (x * 2 + 1).redistribute("R")
-    program()
+        with pytest.raises(tutti.UsageError, match="full can't be recorded"):
+            y.full()
+        program.returns(y)
+    assert np.array_equal(program().debug_get_from_remote(WORKERS - 1).numpy(), np.arange(24.0).reshape(8, 3) * 2 + 1)
     assert np.array_equal(y.full().numpy(), np.arange(24.0).reshape(8, 3) * 2 + 1)
 
 
@@ -103,8 +106,13 @@ def test_what_cannot_be_recorded(session):
         program()
     with pytest.raises(tutti.UsageError, match="inside `with session.record"):
         program.slot()
+    assert not program and not session.is_recording
     with program:
-        assert repr(program) == "Program(being recorded)"
+        assert repr(program) == "Program(being recorded)" and not program and session.is_recording
+        with pytest.raises(tutti.UsageError, match="strided"):
+            session.broadcast(np.zeros((4, 4)).T)
+        with pytest.raises(tutti.UsageError, match="define can't be recorded"):
+            session.define(lambda: 1)
         for call in (session.sync_all, lambda: three.debug_get_from_remote(0), lambda: session.init_ccl("mpi"), session.shutdown,
                      lambda: session.record().__enter__(), lambda: session.import_python_module("os")):
             with pytest.raises(tutti.UsageError, match="can't be recorded"):
@@ -112,8 +120,9 @@ def test_what_cannot_be_recorded(session):
         four = add(three, 1)
     with pytest.raises(tutti.UsageError, match="recorded once"):
         program.__enter__()
+    assert program and not session.is_recording
     program()
-    assert four.debug_get_from_remote(0) == 4
+    assert four.debug_get_from_remote(0) == 4 and len(program) == 1
 
 
 def test_a_body_that_raises_leaves_nothing(session):

@@ -9,15 +9,23 @@ void Controller::capture(const std::shared_ptr<Capture>& capture) {
   const Turn turn(*this);
   refuse_to_record("another recording");
   capture_ = capture;
+  capturing_ = capture.get();
 }
 
 void Controller::release(const Capture& capture) {
   const Turn turn(*this);
-  if (capture_.lock().get() != &capture) throw UsageError("the recording has ended already: nothing of it is there any more");
+  if (capture_.lock().get() != &capture) throw UsageError("the recording has ended; record() begins another one");
   capture_.reset();
+  capturing_ = nullptr;
+}
+
+void Controller::forget(const Capture& capture) {
+  const Capture* it = &capture;
+  capturing_.compare_exchange_strong(it, nullptr);
 }
 
 void Controller::refuse_to_record(const char* what) const {
+  if (!is_recording()) return;
   if (const auto capture = capture_.lock())
     throw UsageError(
         fmt::format("{} can't be recorded: call it before or after the recording that began at {}", what, capture->began()));

@@ -170,12 +170,12 @@ const DRef& Controller::builtin(const char* name, Where where) {
   return function;
 }
 
-DRef Controller::call(const DRef& func, Args args, Where where) {
+DRef Controller::call(const DRef& func, Args args, Where where, const char* what) {
   List expanded;
-  args = expand(args, expanded, "call_packed");
+  args = expand(args, expanded, what);
   Turn turn(*this);
   register_of(func, "call_packed: func");
-  check_arguments(args, "call_packed");
+  check_arguments(args, what);
   return issue_call(func, args, where);
 }
 
@@ -241,7 +241,7 @@ void Controller::copy(Action action, const Tensor& host, const DRef& remote, Whe
     register_of(remote, to_string(action));
     const DRef lent = lend_to_steps(host, where);
     const bool to_worker = action == Action::kCopyToWorker0;
-    issue_call(builtin("copy_on_worker0", where), to_worker ? List{remote, lent} : List{lent, remote}, where);
+    issue_call(builtin(to_worker ? "copy_to_worker0" : "copy_from_worker0", where), List{lent, remote}, where);
     return;
   }
   Command command{.action = action, .reg = register_of(remote, to_string(action))};

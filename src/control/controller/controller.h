@@ -46,13 +46,14 @@ class Controller : public std::enable_shared_from_this<Controller> {
   Progress progress();                                   ///< any thread
 
   DRef get_global_func(std::string_view name, Where where);
-  DRef call(const DRef& func, Args args, Where where);
+  DRef call(const DRef& func, Args args, Where where, const char* what = "call_packed");
   DRef call_builtin(const char* name, Args args, Where where);          ///< runtime.disco.<name>, looked up once
   DRef call_builtin_at_once(const char* name, Args args, Where where);  ///< also while a program is recorded
   DRef copy_to_new(const Tensor& host, Where where);
   DRef lend(const Tensor& host, const char* what, Where where);  ///< no copy: the memory itself, in worker 0's register
   void await_all(const char* what, Where where);  ///< until all that has been issued is done; raises no failures of workers
   void check(const DRef& ref, const char* what) const { register_of(ref, what); }  ///< @throws UsageError  not of this session
+  void check_arguments(Args args, const char* what) const;                         ///< @throws UsageError  one can't travel
   void copy(Action action, const Tensor& host, const DRef& remote, Where where);
   Value debug_get(const DRef& ref, int worker, Timeout timeout, Where where);
   void debug_set(const DRef& ref, int worker, const Value& given, Timeout timeout, Where where);
@@ -71,7 +72,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   };
   void capture(const std::shared_ptr<Capture>& capture);  ///< as long as it lives.  @throws UsageError  another one does
   void release(const Capture& capture);                   ///< calls are sent again.  @throws UsageError  it takes none any more
-  bool is_recording() const { return !capture_.expired(); }
+  void forget(const Capture& capture);                    ///< it ends
+  bool is_recording() const { return capturing_.load() != nullptr; }
   void refuse_to_record(const char* what) const;  ///< @throws UsageError  a program is recorded
   DRef new_register();                            ///< that no command writes yet
   /// Another handle on a register, which says when its last copy is gone; `gone` may run on any thread.
@@ -111,7 +113,6 @@ class Controller : public std::enable_shared_from_this<Controller> {
   int64_t register_of(const DRef& ref, const char* what) const;
   void check_worker(int worker, const char* what) const;
   DRef look_up(std::string_view name, Where where);
-  void check_arguments(Args args, const char* what) const;
   const DRef& builtin(const char* name, Where where);
   DRef issue_call(const DRef& func, Args args, Where where);
   DRef send_call(const DRef& func, Args args, Where where);
@@ -163,7 +164,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   uint32_t dumps_ = 0;
   std::function<void()> preemption_hook_;
   std::weak_ptr<Capture> capture_;
-  std::mutex look_mutex_;  // the workers are not closed meanwhile
+  std::atomic<const Capture*> capturing_{nullptr};  // the same, for those who only ask
+  std::mutex look_mutex_;                           // the workers are not closed meanwhile
   Sites sites_;
   std::map<std::string, DRef> builtins_;
   Command call_{.action = Action::kCallPacked};  // their memory is used again

@@ -12,8 +12,14 @@ void Controller::on_preemption(std::function<void()> hook) {
 }
 
 void Controller::preempt() {
-  capture_.reset();  // the hook's calls are its own
-  std::exchange(preemption_hook_, nullptr)();
+  const auto capture = std::exchange(capture_, {});  // the hook's calls are its own
+  const auto capturing = capturing_.exchange(nullptr);
+  try {
+    std::exchange(preemption_hook_, nullptr)();
+  } catch (...) {
+    capture_ = capture, capturing_ = capturing;
+    throw;
+  }
   try {
     shutdown({}, Where::current());
   } catch (const RemoteError& error) {

@@ -38,22 +38,27 @@ Recorder::Words& Recorder::start(uint64_t& number) {
 void Recorder::begin_command(uint64_t seq, Action action, bool at_once) {
   if (paused_) return;
   auto& words = start(command_);
-  put(words[kBegin], at_once && last_end_ ? last_end_ : ticks());
+  kept_.begin = at_once && last_end_ ? last_end_ : ticks();
+  kept_.seq = seq;
+  kept_.what = pack(Record::What::kCommand, static_cast<uint8_t>(action));
+  kept_.name = {};
+  put(words[kBegin], kept_.begin);
   put(words[kEnd], 0);
   put(words[kSeq], seq);
-  put(words[kKind], pack(Record::What::kCommand, static_cast<uint8_t>(action)));
+  put(words[kKind], kept_.what);
   put(words[kName], 0);
   count_->store(command_, std::memory_order_release);
 }
 
 void Recorder::name_function(const ShortName& name) {
   if (paused_) return;
+  kept_.name = name;
+  if (is_overwritten(command_)) return;  // by its own collectives
   auto& words = records_[command_ % kRecords];
-  if (count_->load(std::memory_order_relaxed) - command_ >= kRecords) return;  // overwritten by its own collectives
   for (size_t i = 0; i < name.words.size(); ++i) put(words[kName + i], name.words[i]);
 }
 
-uint64_t Recorder::add_step(uint64_t seq, uint32_t step, const ShortName& function, uint64_t begin) {
+uint64_t Recorder::add_step(uint64_t seq, uint32_t step, const ShortName& function, uint64_t begin, Record::State state) {
   const uint64_t now = ticks();
   if (paused_) return now;
   uint64_t number = 0;
@@ -61,8 +66,7 @@ uint64_t Recorder::add_step(uint64_t seq, uint32_t step, const ShortName& functi
   put(words[kBegin], begin);
   put(words[kEnd], now);
   put(words[kSeq], seq);
-  put(words[kKind],
-      static_cast<uint64_t>(Record::What::kStep) | static_cast<uint64_t>(Record::State::kDone) << 8 | uint64_t{step} << 32);
+  put(words[kKind], static_cast<uint64_t>(Record::What::kStep) | static_cast<uint64_t>(state) << 8 | uint64_t{step} << 32);
   for (size_t i = 0; i < function.words.size(); ++i) put(words[kName + i], function.words[i]);
   count_->store(number, std::memory_order_release);
   return now;
@@ -86,9 +90,23 @@ void Recorder::agreed() {
   if (!paused_) put(records_[collective_ % kRecords][kAgreed], ticks());
 }
 
+/// One that was overwritten by what ran inside of it comes once more: a report tells how it ended.
+void Recorder::end_command(Record::State state) {
+  if (!paused_ && is_overwritten(command_)) {
+    auto& words = start(command_);
+    put(words[kBegin], kept_.begin);
+    put(words[kEnd], 0);
+    put(words[kSeq], kept_.seq);
+    put(words[kKind], kept_.what);
+    for (size_t i = 0; i < kept_.name.words.size(); ++i) put(words[kName + i], kept_.name.words[i]);
+    count_->store(command_, std::memory_order_release);
+  }
+  end(command_, state);
+}
+
 void Recorder::end(uint64_t number, Record::State state) {
   if (paused_) return;
-  if (count_->load(std::memory_order_relaxed) - number >= kRecords) return;  // overwritten by its own collectives
+  if (is_overwritten(number)) return;
   auto& words = records_[number % kRecords];
   put(words[kKind], (get(words[kKind]) & ~kStateMask) | static_cast<uint64_t>(state) << 8);
   last_end_ = ticks();

@@ -57,9 +57,9 @@ class Recorder {
   /// `at_once`: it followed the last record's end without a wait, so its time is known
   void begin_command(uint64_t seq, Action action, bool at_once = false);
   void name_function(const ShortName& name);  ///< of the command that runs
-  void end_command(Record::State state) { end(command_, state); }
-  /// A step that is done. Returns when.
-  uint64_t add_step(uint64_t seq, uint32_t step, const ShortName& function, uint64_t begin);
+  void end_command(Record::State state);
+  /// A step that has ended. Returns when.
+  uint64_t add_step(uint64_t seq, uint32_t step, const ShortName& function, uint64_t begin, Record::State state);
   void begin_collective(const CollectiveId& id, const Signature& signature);
   void agreed();
   void end_collective(Record::State state) { end(collective_, state); }
@@ -70,6 +70,7 @@ class Recorder {
  private:
   using Words = std::atomic<uint64_t>[8];
   Words& start(uint64_t& number);
+  bool is_overwritten(uint64_t number) const { return count_->load(std::memory_order_relaxed) - number >= kRecords; }
   void end(uint64_t number, Record::State state);
   std::optional<Record> read(uint64_t number) const;
 
@@ -78,6 +79,10 @@ class Recorder {
   bool paused_ = false;
   uint64_t last_end_ = 0;
   uint64_t command_ = 0, collective_ = 0;  // writer's: numbers of what runs
+  struct {
+    uint64_t begin = 0, seq = 0, what = 0;
+    ShortName name;
+  } kept_;  // of the command, should its own collectives and steps overwrite it
 };
 
 /// How ticks relate to time: two looks at both clocks. All times of one scale are in the order of their ticks.

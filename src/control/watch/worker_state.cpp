@@ -91,7 +91,7 @@ std::string text_of(const ReplayView::Name& name) {
 std::string place_in(const ReplayView& replay) {
   const uint32_t step = replay.step.load(std::memory_order_relaxed);
   if (step == 0) return {};
-  return fmt::format(" in step {} of {}, iteration {}", step, text_of(replay.program),
+  return fmt::format(" in step {} of program {}, iteration {}", step, text_of(replay.program),
                      replay.iteration.load(std::memory_order_relaxed));
 }
 

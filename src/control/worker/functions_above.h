@@ -6,6 +6,6 @@ namespace tutti::detail {
 void register_module_functions();       ///< module/module.cpp
 void register_distributed_functions();  ///< distributed/dtensor.cpp
 void register_checkpoint_functions();   ///< checkpoint/save.cpp
-void register_program_functions();      ///< program/steps.cpp
+void register_program_functions();      ///< program/functions.cpp
 
 }  // namespace tutti::detail

@@ -21,9 +21,10 @@ void RegisterFile::refuse_call(const Slot& slot) {
 }
 
 /// What a function writes into, by its registration; None: nothing.
-Value RegisterFile::written(const Command& command) {
+Value RegisterFile::written(const Command& command, int worker) {
   const auto* function = std::get_if<Function>(&get(command.func).value.data());
-  const int position = function ? function->options().written_arg : -1;
+  const bool is_others = function && function->options().worker0_only && worker != 0;
+  const int position = function && !is_others ? function->options().written_arg : -1;
   if (position < 0 || static_cast<size_t>(position) >= command.args.size()) return {};
   const auto* ref = std::get_if<RegisterRef>(&command.args[static_cast<size_t>(position)].data());
   return ref ? get(ref->id).value : Value();
@@ -36,7 +37,7 @@ void RegisterFile::lose_results(const Command& command, int worker, Origin origi
     case Action::kCallPacked: {
       if (const auto* function = std::get_if<Function>(&get(command.func).value.data()))
         if (const auto replayed = Replayed::of(*function)) replayed->lose_results(*this, worker, origin);
-      poison_all(written(command), origin);
+      poison_all(written(command, worker), origin);
       return lose(command.reg, origin);
     }
     case Action::kCopyToWorker0:

@@ -37,7 +37,7 @@ class RegisterFile {
     refuse_call(slot);
   }
   Value argument(size_t position, const Value& arg, int written_arg);  ///< registers' values in the place of references
-  Value written(const Command& command);                               ///< what its function writes into; None: nothing
+  Value written(const Command& command, int worker);                   ///< what its function writes into; None: nothing
   void lose_results(const Command& command, int worker, Origin origin);
   void clear() { slots_ = std::vector<Slot>(1); }
 

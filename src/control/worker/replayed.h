@@ -19,6 +19,8 @@ class Replayed {
   /// The command that runs it has failed, or is skipped: what the commands that have not run write is not to be read.
   virtual void lose_results(RegisterFile& registers, int worker, Origin origin) = 0;
 
+  virtual void forget_failure() = 0;  ///< lose_results(): as if none had run
+
   static Function function(std::string name, std::shared_ptr<Replayed> replayed) {
     return {std::move(name), Call{std::move(replayed)}, {}};
   }

@@ -264,7 +264,7 @@ struct ChildrenEnd {
 
 void Worker::note_written(const Command& command, const Value& result) {
   each_tensor(result, [&](const Tensor& tensor) { streams_.wrote(tensor); });
-  each_tensor(registers_.written(command), [&](const Tensor& tensor) { streams_.wrote(tensor); });
+  each_tensor(registers_.written(command, id_), [&](const Tensor& tensor) { streams_.wrote(tensor); });
 }
 
 /// The command keeps its references, for what must be told when it fails.

@@ -72,6 +72,7 @@ class Worker {
   // for a recorded program, which runs commands inside of one
   RegisterFile& registers() { return registers_; }
   ReplayView& replay_view() { return slot_.replay; }
+  int64_t result_register() const { return command_.reg; }       ///< of the command that runs
   Value take(uint64_t token) { return exchange_->take(token); }  ///< worker 0, of its controller
   void check_alive() { segment_.check_not_abandoned(); }
   void begin_step(const Function& function) {
@@ -83,6 +84,7 @@ class Worker {
   void record_steps(bool does) { records_steps_ = does; }
   void end_step(const Command& command, const Value& result) {
     if (streams_.is_busy()) note_written(command, result);
+    if (failed_in_.seq != 0) failed_in_ = {};  // of an error that the step has caught
   }
   /// For the report of an error that is on its way: it was thrown by `function`, `where`: "step 3 of program train.py:12".
   void failed_in(const std::string& function, const std::string& where) noexcept;

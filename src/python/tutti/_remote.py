@@ -105,6 +105,8 @@ def define(self, function):
 
     Raises UsageError (a ValueError) if the function can't be shipped.
     """
+    if self.is_recording:
+        raise UsageError("define can't be recorded: call it before the recording")
     return DPackedFunc(self._get_cached_method("tutti.python.define")(pack(function)))
 
 
