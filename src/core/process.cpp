@@ -33,6 +33,8 @@ std::atomic<uint32_t> last{0};  // copied by fork: a child's is larger than all 
 
 }  // namespace
 
+const std::atomic<uint32_t>& generation_word() { return generation(); }
+
 uint32_t process_generation() {
   auto& here = generation();
   if (const uint32_t known = here.load(std::memory_order_relaxed)) [[likely]]

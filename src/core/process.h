@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 
@@ -11,6 +12,8 @@ namespace tutti::detail {
 
 /// Changes in a child of fork(): costs a read, where getpid() is a system call.
 uint32_t process_generation();
+/// What it is read from, for those who look often: 0 in a child that has not asked yet.
+const std::atomic<uint32_t>& generation_word();
 
 /// The folder that the program was started in (Python: that `import tutti` was run in): relative paths of the environment mean
 /// it.

@@ -172,24 +172,31 @@ void Steps::begin_iteration() {
   worker_.record_steps(records_);
 }
 
+/// A copy: it lives as long as it runs, whatever becomes of its register.
+void Steps::take_function(Step& step, const Function& function) {
+  step.function = function;
+  step.callable = FunctionParts::callable(function);
+  step.options = &step.function.options();
+  step.short_name = &FunctionParts::short_name(step.function);
+}
+
 bool Steps::run(Step& step) {
   const Command& command = step.command;
-  free(command.freed);
-  const Function& there = registers_.function(command.func);
-  if (!FunctionParts::are_same(there, step.function)) step.function = there;  // and lives as long as it runs
-  const Function& function = step.function;
-  const Function::Options& options = function.options();
-  if (options.worker0_only && worker_.id() != 0) {
+  if (!command.freed.empty()) free(command.freed);
+  if (const Function& there = registers_.function(command.func); !FunctionParts::are_same(there, step.function))
+    take_function(step, there);
+  if (step.options->worker0_only && worker_.id() != 0) {
     registers_.set(command.reg, {});
     return false;
   }
   ReplayView& view = worker_.replay_view();
-  view.name(view.function, FunctionParts::short_name(function));
-  worker_.begin_step(function);
-  make_arguments(step, options.written_arg);
-  Value result = function(step.args);
-  if (worker_.is_fork()) return true;  // it ends in the worker
-  drop_arguments(step, false);
+  view.name(view.function, *step.short_name);
+  worker_.begin_step(*step.options);
+  if (!step.made.empty()) make_arguments(step, step.options->written_arg);
+  Value result = step.callable ? (*step.callable)(step.args) : step.function(step.args);
+  if (worker_.is_fork()) [[unlikely]]
+    return true;  // it ends in the worker
+  if (!step.made.empty()) drop_arguments(step, false);
   worker_.end_step(command, result);
   const bool stops = step.stops && result.as<bool>();
   registers_.set(command.reg, std::move(result));

@@ -18,11 +18,14 @@ class Steps : public Replayed {
  public:
   struct Step {
     Command command;
-    Function function = {};  ///< that ran last
-    std::string site;        ///< where it was recorded
-    bool stops = false;      ///< if its result is true
-    List args = {};          ///< the command's, as its function gets them
-    struct Made {            ///< of those that are not the same each time
+    Function function = {};  ///< that ran last, and what it holds
+    const Function::Callable* callable = nullptr;
+    const Function::Options* options = nullptr;
+    const ShortName* short_name = nullptr;
+    std::string site;    ///< where it was recorded
+    bool stops = false;  ///< if its result is true
+    List args = {};      ///< the command's, as its function gets them
+    struct Made {        ///< of those that are not the same each time
       size_t position;
       bool has_arrays;        ///< of its own, into which the function may write
       int64_t reg = 0;        ///< that it refers to; 0: to several, or to none
@@ -50,6 +53,7 @@ class Steps : public Replayed {
   };
   void prepare(Step& step, const std::set<int64_t>& written);
   bool note_registers(const Value& arg);
+  static void take_function(Step& step, const Function& function);
   void begin_iteration();
   bool run(Step& step);
   void make_arguments(Step& step, int written_arg);

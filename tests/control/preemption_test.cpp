@@ -41,4 +41,20 @@ TEST(Preemption, the_hook_runs_at_the_next_call_and_the_session_ends) {
   EXPECT_EQ(times, 1);
 }
 
+TEST(Preemption, while_a_program_is_recorded) {
+  Session s = make_session();
+  const auto rank = s.get_global_func("preempt.rank");
+  auto recording = s.record();
+  const DRef id = rank();
+  raise(SIGUSR1);
+  s.on_preemption([] { throw std::runtime_error("the disk is full"); });
+  EXPECT_EQ(message_of<std::runtime_error>([&] { rank(); }), "the disk is full");
+  rank();  // the recording lives on
+  Value seen;
+  s.on_preemption([&] { seen = rank().debug_get_from_remote(0); });  // its calls are not steps
+  EXPECT_THROW(rank(), Preempted);
+  EXPECT_EQ(seen, Value(0));
+  EXPECT_THROW(recording.finish(), UsageError);
+}
+
 }  // namespace

@@ -55,6 +55,22 @@ TEST(ProcessDeath, is_a_transport_error_that_names_worker_pid_and_signal) {
   }
 }
 
+TEST(ProcessDeath, inside_of_a_program_that_replays) {
+  ProcessSession s(3);
+  const DRef numbers = s.broadcast(Tensor::full<float>({4}, 1));
+  const auto kill = s.get_global_func("death.kill");
+  auto recording = s.record("deadly");
+  const DRef who = recording.slot("who"), next = recording.slot("next");
+  s.allreduce(numbers, numbers, "max");
+  kill(who, SIGKILL);
+  recording.assign(who, next);
+  const Program program = recording.finish();
+  program.repeat(1000, {-1, 2});
+  const std::string text = message_of<TransportError>([&] { s.sync_all(); });
+  EXPECT_NE(text.find("signal 9 (Killed) in death.kill in step 2 of program deadly, iteration 2 of command"), std::string::npos)
+      << text;
+}
+
 TEST(ProcessDeath, by_exit_and_inside_a_collective_and_while_commands_are_issued) {
   {
     ProcessSession s(2);

@@ -64,10 +64,12 @@ class Worker {
   std::string_view ccl() const { return collectives_.ccl(); }
   Device device() const { return collectives_.device(); }
   uint64_t seq() const { return command_.seq; }
-  bool runs_quick() const { return runs_quick_; }                       ///< a function that is registered so
-  const topology::IndexSet& cpus() const { return cpus_; }              ///< that its thread began with
-  uint64_t serial() const { return serial_; }                           ///< of all workers that this process has had
-  bool is_fork() const { return process_generation() != generation_; }  ///< a child of the worker's process
+  bool runs_quick() const { return runs_quick_; }           ///< a function that is registered so
+  const topology::IndexSet& cpus() const { return cpus_; }  ///< that its thread began with
+  uint64_t serial() const { return serial_; }               ///< of all workers that this process has had
+  bool is_fork() const {
+    return generation_now_.load(std::memory_order_relaxed) != generation_;
+  }  ///< a child of the worker's process
 
   // for a recorded program, which runs commands inside of one
   RegisterFile& registers() { return registers_; }
@@ -75,9 +77,9 @@ class Worker {
   int64_t result_register() const { return command_.reg; }       ///< of the command that runs
   Value take(uint64_t token) { return exchange_->take(token); }  ///< worker 0, of its controller
   void check_alive() { segment_.check_not_abandoned(); }
-  void begin_step(const Function& function) {
+  void begin_step(const Function::Options& options) {
     if (device().type != dl::kCPU) set_device();
-    run_quick(function.options().quick);
+    run_quick(options.quick);
   }
   void run_quick(bool is_quick) { runs_quick_ = is_quick; }
   bool records_steps() const { return records_steps_; }
@@ -126,6 +128,7 @@ class Worker {
   Segment& segment_;
   int id_;
   uint32_t generation_ = process_generation();
+  const std::atomic<uint32_t>& generation_now_ = generation_word();
   uint64_t serial_;
   Exchange* exchange_;
   void* mpi_;
