@@ -30,11 +30,11 @@ class Borrowed {
  public:
   explicit Borrowed(const T& held) : held_(&held) {}
   explicit Borrowed(T&& own) : own_(std::move(own)) {}
-  operator const T&() const { return held_ ? *held_ : *own_; }  // NOLINT: converts on purpose
+  operator const T&() const { return held_ ? *held_ : own_; }  // NOLINT: converts on purpose
 
  private:
   const T* held_ = nullptr;
-  std::optional<T> own_;
+  T own_{};  // no std::optional: GCC 12 warns of it in programs that use this
 };
 template <class A>
 struct Taken {
