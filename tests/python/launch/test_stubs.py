@@ -35,8 +35,8 @@ def test_names():
 
 
 def parameters(function):
-    """(name, default) of a stub's function, but for *args."""
-    names = [arg.arg for arg in function.args.args]
+    """(name, default) of a stub's function, but for *args and **kwargs."""
+    names = [arg.arg for arg in function.args.posonlyargs + function.args.args]
     defaults = [ast.literal_eval(value) for value in function.args.defaults]
     return list(zip(names, [inspect.Parameter.empty] * (len(names) - len(defaults)) + defaults))
 
@@ -53,7 +53,7 @@ def test_parameters():
             if not isinstance(method, ast.FunctionDef) or method.name.startswith("__"):
                 continue
             told = inspect.signature(getattr(getattr(module, node.name), method.name)).parameters.values()
-            assert [(each.name, each.default) for each in told if each.kind != each.VAR_POSITIONAL] == parameters(method), f"{node.name}.{method.name}"
+            assert [(each.name, each.default) for each in told if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)] == parameters(method), f"{node.name}.{method.name}"
 
 
 def test_signatures_of_bound_methods():
