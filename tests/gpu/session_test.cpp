@@ -330,4 +330,34 @@ TEST_F(Gpus, a_difference_among_many_is_found) {
   }
 }
 
+TEST_F(Gpus, programs_replay_and_go_on_after_a_failure) {
+  Session s = make();
+  const int n = s.num_workers();
+  const Tensor host = Tensor::full<float>({4}, 1), back = Tensor::full<float>({4}, 0);
+  const DRef sum = s.empty({4}, kFloat32);
+  const auto but_one = s.get_global_func("gpu.but_one");
+  auto recording = s.record("of GPUs");
+  const DRef who = recording.slot("who");
+  const DRef everywhere = s.broadcast(host);
+  s.allreduce(everywhere, sum);
+  but_one(everywhere, who, "throws");
+  s.copy_from_worker_0(back, sum);
+  const Program program = recording.finish();
+  for (int i = 1; i < 4; ++i) {
+    host.values<float>()[0] = static_cast<float>(i);  // read by each replay
+    program(-1);
+    s.sync_all();
+    EXPECT_EQ(back.values<float>()[0], static_cast<float>(i * n));
+  }
+  program.repeat(10, {-1});
+  s.sync_all();
+  program.repeat(3, {n - 1});
+  const auto message = message_of<RemoteError>([&] { s.sync_all(); });
+  EXPECT_NE(message.find("of program of GPUs (recorded at"), std::string::npos) << message;
+  EXPECT_NE(message.find("iteration 1 of 3: on purpose"), std::string::npos) << message;
+  program(-1);
+  s.sync_all();
+  EXPECT_EQ(to_vector(everywhere.debug_get_from_remote(n - 1))[1], static_cast<float>(n));
+}
+
 }  // namespace
