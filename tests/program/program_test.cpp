@@ -247,7 +247,7 @@ TEST(Program, what_nobody_has_a_handle_to_is_not_kept_between_replays) {
   const auto make = [&] {
     auto recording = s.record();
     tracked();
-    const DRef first = tracked(), second = echo(first);
+    const DRef first = tracked(), second = echo(first), other = tracked();  // their handles go with this function
     recording.returns(echo(second));
     return recording.finish();
   };
@@ -309,6 +309,8 @@ TEST(Program, a_function_that_outlives_it_is_refused) {
     stash(program);
     EXPECT_EQ(get(call_stashed()), 1);
   }
+  std::vector<DRef> functions;  // one is in the register that held it
+  for (int i = 0; i < 4; ++i) functions.push_back(s.get_global_func("program.add"));
   const DRef mine = add(3, 4), yours = add(5, 6);
   s.sync_all();
   call_stashed();
