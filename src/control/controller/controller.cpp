@@ -148,20 +148,13 @@ DRef Controller::look_up(std::string_view name, Where where) {
   return result;
 }
 
-DRef Controller::call_builtin(const char* name, Args args, Where where) {
+DRef Controller::call_builtin(const char* name, Args args, Where where, bool is_recorded) {
   List expanded;
   args = expand(args, expanded, name);
   Turn turn(*this);
   check_arguments(args, name);
-  return issue_call(builtin(name, where), args, where);
-}
-
-DRef Controller::call_builtin_at_once(const char* name, Args args, Where where) {
-  List expanded;
-  args = expand(args, expanded, name);
-  Turn turn(*this);
-  check_arguments(args, name);
-  return send_call(builtin(name, where), args, where);
+  const DRef& function = builtin(name, where);
+  return is_recorded ? issue_call(function, args, where) : send_call(function, args, where);
 }
 
 const DRef& Controller::builtin(const char* name, Where where) {

@@ -47,8 +47,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   DRef get_global_func(std::string_view name, Where where);
   DRef call(const DRef& func, Args args, Where where, const char* what = "call_packed");
-  DRef call_builtin(const char* name, Args args, Where where);          ///< runtime.disco.<name>, looked up once
-  DRef call_builtin_at_once(const char* name, Args args, Where where);  ///< also while a program is recorded
+  /// runtime.disco.<name>, looked up once. `is_recorded`: it becomes a step while a program is recorded; else it is sent.
+  DRef call_builtin(const char* name, Args args, Where where, bool is_recorded = true);
+  DRef call_builtin_at_once(const char* name, Args args, Where where) { return call_builtin(name, args, where, false); }
   DRef copy_to_new(const Tensor& host, Where where);
   DRef lend(const Tensor& host, const char* what, Where where);  ///< no copy: the memory itself, in worker 0's register
   void await_all(const char* what, Where where);  ///< until all that has been issued is done; raises no failures of workers
