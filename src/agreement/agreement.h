@@ -18,7 +18,7 @@ class Agreement {
   /// Takes the next identity on a communicator: every member does so for every collective, also for one it declines.
   virtual CollectiveId next_id(CommKey key) = 0;
   /// Blocks until the verdict; returns the arrivals of all members by rank, until the next call. `step` and `taken` of mine are
-  /// filled in, `members` only of mine.
+  /// filled in. Of the arrivals: worker, step, counts and what is attached.
   /// @throws ConsequenceError, UsageError (mismatch), TransportError
   virtual const std::vector<Arrival>& agree(Arrival& mine) = 0;
   /// Tells the members that this one starts the collective without waiting for them. Whoever waits for it to complete looks

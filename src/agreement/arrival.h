@@ -16,11 +16,14 @@ namespace tutti::detail {
 
 /// At most so many bytes travel with an arrival on a node.
 inline constexpr size_t kAttachedBytes = 8192;
+/// So few have room in its line: one cache line tells all.
+inline constexpr size_t kLineBytes = 8;
 
 /// What a member shows the others on its node beside what all must agree on. The data plane's; opaque here.
 struct Attachment {
   std::array<uint64_t, 6> words{};
   bool has_bytes = false;            ///< bytes travel with the arrivals, of every member
+  bool in_line = false;              ///< of mine: so few of every member that they have room in the line, where it is enough
   std::span<const std::byte> bytes;  ///< of mine: what is to travel; of others: where it lies, until ends()
 };
 

@@ -23,7 +23,7 @@ void ArrivalLine::write(uint64_t number, const Key& key, uint64_t step, uint64_t
   const uint64_t words[] = {key.comm, key.seq, key.index_root, key.what | (in_record ? kInRecord : 0), key.count, step, taken};
   for (size_t i = 0; i < 7; ++i)
     words_[i].store(words[i], std::memory_order_release);  // release: never seen before the odd version
-  version_.store(2 * number, order);                       // seq_cst: before our look at the sleepers (Doorbell)
+  version_.store(2 * number, order);
 }
 
 bool ArrivalLine::read(Seen& out) const {

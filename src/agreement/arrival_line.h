@@ -20,16 +20,19 @@ class alignas(64) ArrivalLine {
   };
   struct Seen {
     Key key;
-    uint64_t step, taken;
+    uint64_t step;  ///< or the bytes of a small arrival, which moves no data in steps
+    uint64_t taken;
     CollectiveId id() const { return {key.comm, key.seq, static_cast<uint32_t>(key.index_root >> 32)}; }
     bool in_record;  ///< counts, or collectives that were left: only the worker's record tells
   };
   static Key key_of(const CollectiveId& id, const Signature& signature);
 
   /// @param number  of the arrival among this worker's, from 1
-  /// @param order  of the last store: seq_cst where a reader may sleep on a bell
+  /// @param order  of the last store: seq_cst where what the writer looks at next depends on who has seen the line
   void write(uint64_t number, const Key& key, uint64_t step, uint64_t taken, bool in_record,
              std::memory_order order = std::memory_order_seq_cst);
+  /// Those that stand in the place of the step. They stay as long as the arrival does.
+  const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(&words_[kStep]); }
   uint64_t version() const {
     return version_.load(std::memory_order_seq_cst);
   }                            ///< twice the arrival's number; odd while it is written
@@ -38,7 +41,8 @@ class alignas(64) ArrivalLine {
   static Arrival arrival(const Seen& seen, int worker);  ///< members: only itself
 
  private:
-  std::atomic<uint64_t> version_, words_[7];  // as in SharedRecord; comm, seq, index and root, what, count, step, taken
+  static constexpr size_t kStep = 5;
+  std::atomic<uint64_t> version_, words_[7];  // as in SharedRecord; comm, seq, index and root, what, count, step or bytes, taken
 };
 static_assert(sizeof(ArrivalLine) == 64);
 

@@ -111,8 +111,7 @@ void Board::mark_abandoned(std::string_view why) {
   bell().wake();
 }
 
-void Board::check_not_abandoned() {
-  if (!abandoned()) return;
+void Board::throw_abandoned() {
   for (int i = 0; i < 1000 && header().abandoned.load(std::memory_order_acquire) == 1; ++i) yield_cpu();
   throw TransportError(fmt::format("the session is over: {}", header().why));
 }

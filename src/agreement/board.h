@@ -73,7 +73,9 @@ class Board {
   /// Whoever waits on the board gives up; the first one's words stay. Segment::abandon() wakes all others, too.
   void mark_abandoned(std::string_view why);
   bool abandoned() { return header().abandoned.load(std::memory_order_seq_cst) != 0; }
-  void check_not_abandoned();                            ///< @throws TransportError
+  void check_not_abandoned() {  ///< @throws TransportError
+    if (abandoned()) throw_abandoned();
+  }
   static constexpr std::chrono::milliseconds kTick{50};  ///< between looks whether the session is abandoned
   /// @throws TransportError
   template <class Ready>
@@ -82,6 +84,7 @@ class Board {
   }
 
  private:
+  [[noreturn]] void throw_abandoned();
   struct Offsets {
     size_t members, lines, latest, past, attached, arrivals, verdicts, questions, answers, failures, end, arrival_bytes,
         verdict_bytes, question_bytes;

@@ -24,13 +24,17 @@ bool root_lists_parts(const Arrival& mine, BoardView& view) {
 
 }  // namespace
 
-void NodeProtocol::agree(Arrival& mine, bool line_is_enough, std::vector<Arrival>& arrivals) {
-  const bool by_lines = line_is_enough && agree_by_lines(mine);
+void NodeProtocol::agree(Arrival& mine, const ArrivalLine::Key& key, bool line_is_enough, std::vector<Arrival>& arrivals) {
+  const bool by_lines = line_is_enough && agree_by_lines(mine, key);
   if (!by_lines) {
     if (line_is_enough) own_.tell_members(mine);
     agree_slowly(mine);
   }
-  // a member that agreed stays as it arrived until all have taken note
+  read_arrivals(mine, by_lines, line_is_enough, arrivals);
+}
+
+/// A member that agreed stays as it arrived until all have taken note.
+void NodeProtocol::read_arrivals(const Arrival& mine, bool by_lines, bool line_is_enough, std::vector<Arrival>& arrivals) {
   BoardView view(board_, mine.id);
   const bool has_bytes = mine.attached.has_bytes && (by_lines || !root_lists_parts(mine, view));
   arrivals.resize(mine.members.size());
@@ -38,12 +42,16 @@ void NodeProtocol::agree(Arrival& mine, bool line_is_enough, std::vector<Arrival
     const int32_t w = mine.members[r];
     Arrival& arrival = arrivals[r];
     if (w == own_.worker()) {
-      arrival = mine;
+      arrival.worker = w;
+      arrival.step = mine.step;
+      arrival.counts = mine.counts;
+      arrival.attached = mine.attached;
       arrival.attached.has_bytes = has_bytes;
       continue;
     }
-    ArrivalLine::Seen seen{};
-    const int line = view.line_of(w, seen);
+    Lines late;
+    if (!by_lines) late.line = view.line_of(w, late.seen);
+    const auto& [versions, line, seen] = by_lines ? lines_[r] : late;
     if (line_is_enough && !seen.in_record) {
       arrival.worker = w;
       arrival.step = seen.step;
@@ -55,40 +63,60 @@ void NodeProtocol::agree(Arrival& mine, bool line_is_enough, std::vector<Arrival
       arrival = std::move(recorded).value();
     }
     arrival.attached.has_bytes = has_bytes;
-    if (has_bytes) arrival.attached.bytes = {board_.attached_bytes(w, line), kAttachedBytes};
-    else arrival.attached.words = attached_words(board_, w, line);
+    if (!has_bytes) arrival.attached.words = attached_words(board_, w, line);
+    else if (mine.attached.in_line && !seen.in_record) arrival.attached.bytes = {board_.line(w, line).bytes(), kLineBytes};
+    else arrival.attached.bytes = {board_.attached_bytes(w, line), kAttachedBytes};
     own_.agrees(w, arrival.taken);
   }
 }
 
-/// Without a look at anything but the members' lines, for as long as it is worth being awake. False: somebody is late, or
+/// Whether a member has joined, by its lines alone.
+NodeProtocol::Look NodeProtocol::look(int32_t member, const CollectiveId& id, const ArrivalLine::Key& key, Lines& lines) {
+  lines.versions = {board_.line(member, 0).version(), board_.line(member, 1).version()};
+  lines.line = lines.versions[1] > lines.versions[0];
+  auto& seen = lines.seen;
+  if (!board_.line(member, lines.line).read(seen)) return Look::kNotThere;
+  if (seen.id() == id) return seen.key == key && !seen.in_record ? Look::kJoined : Look::kNotEnough;
+  const bool may_have_left = seen.in_record;
+  lines.line = 1 - lines.line;  // it has gone on
+  if (!board_.line(member, lines.line).read(seen) || seen.key != key || seen.in_record) return Look::kNotThere;
+  if (!may_have_left) return Look::kJoined;
+  const auto arrival = BoardView(board_, id).arrival(member);  // to what needs its record
+  const bool has_joined =
+      arrival && arrival->id == id &&
+      std::none_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == id; });
+  return has_joined ? Look::kJoined : Look::kNotThere;
+}
+
+/// Without a look at anything but the members' lines, for as long as it is worth being awake. False: a member is late, or
 /// differs.
-bool NodeProtocol::agree_by_lines(const Arrival& mine) {
-  const auto key = ArrivalLine::key_of(mine.id, mine.signature);
-  bool is_not_enough = false;  // somebody's line
-  const auto has_joined = [&](int32_t w) {
-    const ArrivalLine* lines[] = {&board_.line(w, 0), &board_.line(w, 1)};
-    if (lines[1]->version() > lines[0]->version()) std::swap(lines[0], lines[1]);
-    ArrivalLine::Seen seen{};
-    if (!lines[0]->read(seen)) return false;
-    is_not_enough |= seen.id() == mine.id && (seen.key != key || seen.in_record);
-    if (seen.key == key) return !seen.in_record;
-    const bool may_have_left = seen.in_record;
-    if (!lines[1]->read(seen) || seen.key != key || seen.in_record) return false;
-    if (!may_have_left) return true;
-    const auto arrival = BoardView(board_, mine.id).arrival(w);  // it went on to what needs its record
-    return arrival && arrival->id == mine.id &&
-           std::none_of(arrival->left.begin(), arrival->left.end(), [&](const auto& entry) { return entry.first == mine.id; });
+bool NodeProtocol::agree_by_lines(const Arrival& mine, const ArrivalLine::Key& key) {
+  const auto& members = mine.members;
+  lines_.resize(members.size());
+  bool is_enough = true;
+  const auto has_joined = [&](size_t r) {
+    if (members[r] == own_.worker()) return true;
+    const Look found = look(members[r], mine.id, key, lines_[r]);
+    is_enough &= found != Look::kNotEnough;
+    return found == Look::kJoined;
+  };
+  const auto is_unchanged = [&](size_t r) {
+    const auto& versions = lines_[r].versions;
+    return members[r] == own_.worker() ||
+           (board_.line(members[r], 0).version() == versions[0] && board_.line(members[r], 1).version() == versions[1]);
   };
   size_t late = 0;
   const auto settled = [&] {
-    while (late < mine.members.size() && has_joined(mine.members[late])) ++late;
-    if (is_not_enough) return true;
-    // all at one moment: nobody has left while we waited for the last
-    return late == mine.members.size() && std::all_of(mine.members.begin(), mine.members.end(), has_joined);
+    while (late < members.size() && has_joined(late)) ++late;
+    if (!is_enough) return true;
+    if (late < members.size()) return false;
+    if (members.size() == 2) return true;
+    for (size_t r = 0; r < members.size(); ++r)  // all at one moment: none has left while we looked
+      if (!is_unchanged(r) && !has_joined(r)) return late = r, false;
+    return true;
   };
   const bool in_time = settled() || wait_until(board_.bell(), policy_, Clock::now() + policy_.spin + policy_.yield, settled);
-  return in_time && !is_not_enough;
+  return in_time && is_enough;
 }
 
 void NodeProtocol::agree_slowly(Arrival& mine) {

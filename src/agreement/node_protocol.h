@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -15,11 +16,19 @@ class NodeProtocol {
  public:
   NodeProtocol(Board& board, WaitPolicy policy, ControlPlane& plane, OwnArrivals& own)
       : board_(board), policy_(policy), plane_(plane), own_(own) {}
-  /// Called after OwnArrivals::join(). `line_is_enough`: for the others, of what there is to know of us.
-  void agree(Arrival& mine, bool line_is_enough, std::vector<Arrival>& arrivals);
+  /// Called after OwnArrivals::join(), which returns `key`. `line_is_enough`: for the others, of what there is to know of us.
+  void agree(Arrival& mine, const ArrivalLine::Key& key, bool line_is_enough, std::vector<Arrival>& arrivals);
 
  private:
-  bool agree_by_lines(const Arrival& mine);
+  struct Lines {  ///< of a member
+    std::array<uint64_t, Board::kLines> versions;
+    int line;  ///< its arrival
+    ArrivalLine::Seen seen;
+  };
+  enum class Look { kNotThere, kJoined, kNotEnough };
+  Look look(int32_t member, const CollectiveId& id, const ArrivalLine::Key& key, Lines& lines);
+  bool agree_by_lines(const Arrival& mine, const ArrivalLine::Key& key);
+  void read_arrivals(const Arrival& mine, bool by_lines, bool line_is_enough, std::vector<Arrival>& arrivals);
   void agree_slowly(Arrival& mine);
   std::optional<Deadlock> deadlock();
 
@@ -27,6 +36,7 @@ class NodeProtocol {
   WaitPolicy policy_;
   ControlPlane& plane_;
   OwnArrivals& own_;
+  std::vector<Lines> lines_;  // of the members, by rank
 };
 
 }  // namespace tutti::detail

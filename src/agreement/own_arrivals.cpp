@@ -31,7 +31,7 @@ void OwnArrivals::await_takers(int line) {
   takers_[line].clear();
 }
 
-void OwnArrivals::join(Arrival& arrival, Readers readers) {
+ArrivalLine::Key OwnArrivals::join(Arrival& arrival, Readers readers) {
   const uint64_t number = ++arrived_;
   line_ = static_cast<int>(number % Board::kLines);
   await_takers(line_);
@@ -40,20 +40,28 @@ void OwnArrivals::join(Arrival& arrival, Readers readers) {
   arrival.step = slot.step.load(std::memory_order_relaxed);
   arrival.taken = slot.taken.load(std::memory_order_relaxed);
   arrival.left = left_;
+  const bool by_line = readers == Readers::kLine;
   const Attachment& attached = arrival.attached;
-  if (!attached.has_bytes || has_parts(arrival.signature.op))
+  const bool may_move = !attached.has_bytes || has_parts(arrival.signature.op);
+  if (may_move)
     for (size_t i = 0; i < attached.words.size(); ++i)
       slot.attached[line_][i].store(attached.words[i], std::memory_order_relaxed);
+  uint64_t step = arrival.step;
   if (attached.has_bytes && !attached.bytes.empty())
-    std::memcpy(board_.attached_bytes(worker_, line_), attached.bytes.data(), attached.bytes.size());
-  if (readers != Readers::kLine) {
+    std::memcpy(by_line && attached.in_line ? reinterpret_cast<std::byte*>(&step) : board_.attached_bytes(worker_, line_),
+                attached.bytes.data(), attached.bytes.size());
+  if (!by_line) {
     await_takers(1 - line_);  // there is one record
     write_record(arrival);
   }
-  board_.line(worker_, line_)
-      .write(number, ArrivalLine::key_of(arrival.id, arrival.signature), arrival.step, arrival.taken, readers != Readers::kLine);
+  // Where members only read what has come with the arrivals, nobody's memory is in danger while this store is under way: we may
+  // look for the others' lines meanwhile, which takes as long again. Else it comes before our look whether the session is lost.
+  const auto order = by_line && !may_move ? std::memory_order_release : std::memory_order_seq_cst;
+  const auto key = ArrivalLine::key_of(arrival.id, arrival.signature);
+  board_.line(worker_, line_).write(number, key, step, arrival.taken, !by_line, order);
   board_.bell().ring_ordered();
   if (readers == Readers::kLeader) plane_.tell_leader();
+  return key;
 }
 
 void OwnArrivals::write_record(const Arrival& arrival) {
@@ -87,11 +95,8 @@ void OwnArrivals::agrees(int worker, uint64_t taken) {
   seen_taken_[static_cast<size_t>(worker)] = taken;
 }
 
-/// In order with the bell: a member counts itself as asleep before its last look at this number, we store before we look at the
-/// count.
 void OwnArrivals::take() {
-  auto& taken = board_.member(worker_).taken;
-  taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  take_quietly();
   board_.bell().ring_ordered();
 }
 

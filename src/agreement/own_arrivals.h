@@ -22,7 +22,8 @@ class OwnArrivals {
   void check_may_join() const;                      ///< @throws UsageError
 
   enum class Readers { kLine, kRecord, kLeader };  ///< kLine: members on this node, for whom the line says enough
-  void join(Arrival& mine, Readers readers);       ///< waits for those who may still have to read what is there
+  /// Waits for those who may still have to read what is there.
+  ArrivalLine::Key join(Arrival& mine, Readers readers);
   void tell_members(const Arrival& mine);  ///< in the record, when the line alone was to do: they need the list of members
   void decline(const CollectiveId& id);
   /// The origin is `why.origin`, or this worker.  @throws ConsequenceError, UsageError  always

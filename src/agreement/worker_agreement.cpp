@@ -23,13 +23,15 @@ constexpr auto kMoving = 400ms;  // a member that moves data for longer is stuck
 void WorkerAgreement::begin_command(uint64_t seq) {
   seq_ = seq;
   indices_.clear();
+  latest_ = nullptr;
   own_.begin_command();
   announcements_.withdraw();
 }
 
 CollectiveId WorkerAgreement::next_id(CommKey key) {
   plane_.next_collective(seq_);
-  uint32_t& next = indices_[key];
+  if (!latest_ || latest_->first != key) latest_ = &*indices_.try_emplace(key, 0).first;
+  uint32_t& next = latest_->second;
   if (next == UINT32_MAX)
     throw UsageError(fmt::format("command {} has run {} collectives on one communicator, the most there may be", seq_, next));
   return {key, seq_, next++};
@@ -46,11 +48,13 @@ const std::vector<Arrival>& WorkerAgreement::agree(Arrival& mine) {
   const bool on_node = std::all_of(mine.members.begin(), mine.members.end(), [&](int w) { return board_.has(w); });
   const bool line_is_enough = on_node && !own_.has_left() && mine.counts.empty();
   using Readers = OwnArrivals::Readers;
-  own_.join(mine, line_is_enough ? Readers::kLine : on_node && !own_.has_left() ? Readers::kRecord : Readers::kLeader);
+  const auto key = own_.join(mine, line_is_enough                ? Readers::kLine
+                                   : on_node && !own_.has_left() ? Readers::kRecord
+                                                                 : Readers::kLeader);
   // others may agree with us from here on; and those that have lost the session wait for us, or we see that it is lost
   board_.check_not_abandoned();
   try {
-    if (on_node) node_.agree(mine, line_is_enough, arrivals_);
+    if (on_node) node_.agree(mine, key, line_is_enough, arrivals_);
     else agree_across_nodes(board_, policy_, own_, mine, arrivals_);
   } catch (const UsageError&) {  // it has left, as has a ConsequenceError's
     throw;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agreement/agreement.h"
@@ -51,10 +52,11 @@ class WorkerAgreement final : public Agreement {
   NodeProtocol node_;
   Announcements announcements_;
   uint64_t seq_ = 0;
-  std::map<CommKey, uint32_t> indices_;  // in this command
-  std::vector<Arrival> arrivals_;        // what agree() returns
-  bool hears_of_all_ = false;            // of what was agreed on
-  bool takes_at_end_ = false;            // the arrivals' data is read until ends()
+  std::map<CommKey, uint32_t> indices_;                   // in this command
+  std::pair<const CommKey, uint32_t>* latest_ = nullptr;  // of them
+  std::vector<Arrival> arrivals_;                         // what agree() returns
+  bool hears_of_all_ = false;                             // of what was agreed on
+  bool takes_at_end_ = false;                             // the arrivals' data is read until ends()
 };
 
 }  // namespace tutti::detail

@@ -82,8 +82,9 @@ void Collectives::offer(const Ccl& ccl, const Members& comm, Arrival& mine, cons
   if (!plane_.node || mine.signature.device_type != dl::kCPU) return;
   const bool on_node = ccl.name == "local";
   if (!on_node && host_ccl_ != "auto") return;
-  if (on_node && o.counts.empty() && is_eager(o.op, mine.signature, comm.workers.size())) {
+  if (const auto bytes = attached_bytes(mine.signature, comm.workers.size()); bytes && on_node && o.counts.empty()) {
     mine.attached.has_bytes = true;
+    mine.attached.in_line = *bytes <= static_cast<int64_t>(kLineBytes) && !has_parts(o.op);
     if (src.data) mine.attached.bytes = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
     if (!has_parts(o.op)) return;  // else the root may turn out to list parts
   }

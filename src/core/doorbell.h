@@ -51,7 +51,9 @@ void yield_cpu();
 template <class Ready, class BeforeSleep = void (*)()>
 bool wait_until(
     Doorbell& bell, const WaitPolicy& policy, Clock::time_point deadline, Ready&& ready, BeforeSleep&& before_sleep = [] {}) {
-  if (ready()) return true;
+  constexpr int kBeforeTheClock = 16;  // looks
+  for (int i = policy.spin.count() > 0 ? 0 : kBeforeTheClock - 1; i < kBeforeTheClock; ++i)
+    if (ready()) return true;
   const auto start = Clock::now();
   for (auto now = start; now - start < policy.spin; now = Clock::now())
     for (int i = 0; i < 16; ++i) {

@@ -128,8 +128,10 @@ class Member {
     if (lists_counts) mine.counts = counts;
     const bool on_node = row_->name == "local";
     if (plane_.node && worker::device() == cpu() && row_->name != "mpi") {
-      if (on_node && eager_ && !lists_counts && is_eager(op, mine.signature, workers_.size())) {
+      const auto bytes = attached_bytes(mine.signature, workers_.size());
+      if (on_node && eager_ && !lists_counts && bytes) {
         mine.attached.has_bytes = true;
+        mine.attached.in_line = *bytes <= static_cast<int64_t>(kLineBytes) && !has_parts(op);
         if (src.data) mine.attached.bytes = std::as_bytes(std::span(src.at(0), static_cast<size_t>(src.size_bytes())));
       }
       mine.attached.words = pack(operand_of(src, *plane_.node), operand_of(dst, *plane_.node));

@@ -26,23 +26,27 @@ void copy_part(Buffer dst, int64_t to, const Arrival& from, int64_t first, int64
 
 }  // namespace
 
-bool is_eager(CollectiveOp op, const Signature& s, size_t num_members) {
-  const auto most = static_cast<int64_t>(kAttachedBytes) / std::max<int64_t>(s.dtype.size_bytes(), 1);
-  switch (op) {
+std::optional<int64_t> attached_bytes(const Signature& s, size_t num_members) {
+  const auto most = static_cast<int64_t>(kAttachedBytes);
+  const int64_t bytes = s.count * s.dtype.size_bytes();  // of an array that is there
+  switch (s.op) {
     case CollectiveOp::kAllreduce:
     case CollectiveOp::kAllgather:
     case CollectiveOp::kBroadcast:
     case CollectiveOp::kAllToAll:
-    case CollectiveOp::kSendRecv: return s.count <= most;
+    case CollectiveOp::kSendRecv:
+    case CollectiveOp::kGather: return bytes <= most ? std::optional(bytes) : std::nullopt;
     case CollectiveOp::kReduceScatter:
-    case CollectiveOp::kScatter: return s.count <= most / static_cast<int64_t>(num_members);
-    case CollectiveOp::kGather: return s.count <= most;
+    case CollectiveOp::kScatter: {
+      const auto members = static_cast<int64_t>(num_members);
+      return bytes <= most / members ? std::optional(bytes * members) : std::nullopt;
+    }
     case CollectiveOp::kAllToAllV:
     case CollectiveOp::kExchange:
     case CollectiveOp::kBarrier:
-    case CollectiveOp::kSplit: return false;
+    case CollectiveOp::kSplit: return std::nullopt;
   }
-  return false;
+  return std::nullopt;
 }
 
 void eager_allreduce(Buffer dst, ReduceOp op, const std::vector<Arrival>& members) { reduce_at(dst, op, 0, members); }

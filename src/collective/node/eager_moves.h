@@ -1,6 +1,7 @@
 // Small messages: the data has come with the members' arrivals, so nobody waits for anybody after the agreement.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "agreement/arrival.h"
@@ -9,8 +10,9 @@
 
 namespace tutti::detail {
 
-/// Every member comes to the same answer, from what all agree on; in scatter and gather if the root lists no parts.
-bool is_eager(CollectiveOp op, const Signature& signature, size_t num_members);
+/// What a member attaches at most; nullopt: such data never comes with the arrivals. Every member comes to the same answer, from
+/// what all agree on; in scatter and gather if the root lists no parts.
+std::optional<int64_t> attached_bytes(const Signature& signature, size_t num_members);
 
 void eager_allreduce(Buffer dst, ReduceOp op, const std::vector<Arrival>& members);
 void eager_reduce_scatter(Buffer dst, ReduceOp op, int rank, const std::vector<Arrival>& members);
