@@ -3,6 +3,7 @@
 #include <concepts>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,12 +30,12 @@ template <class T>
 class Borrowed {
  public:
   explicit Borrowed(const T& held) : held_(&held) {}
-  explicit Borrowed(T&& own) : own_(std::move(own)) {}
-  operator const T&() const { return held_ ? *held_ : own_; }  // NOLINT: converts on purpose
+  explicit Borrowed(T&& own) : own_(std::make_unique<const T>(std::move(own))) { held_ = own_.get(); }
+  operator const T&() const { return *held_; }  // NOLINT: converts on purpose
 
  private:
-  const T* held_ = nullptr;
-  T own_{};  // no std::optional: GCC 12 warns of it in programs that use this
+  const T* held_;
+  std::unique_ptr<const T> own_;  // seldom
 };
 template <class A>
 struct Taken {

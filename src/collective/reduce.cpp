@@ -94,10 +94,31 @@ void divide_by(uint64_t* data, int64_t count, int n) {
   for (int64_t i = 0; i < count; ++i) data[i] /= static_cast<uint64_t>(n);
 }
 
+/// So few that blocks would cost more than they do.
+template <class T>
+void reduce_few(ReduceOp op, std::span<const char* const> sources, std::span<char* const> dsts, int64_t first, int64_t end) {
+  using W = typename Wide<T>::Type;
+  for (int64_t at = first * static_cast<int64_t>(sizeof(T)); first < end; ++first, at += static_cast<int64_t>(sizeof(T))) {
+    W acc{};
+    for (size_t s = 0; s < sources.size(); ++s) {
+      T raw;
+      std::memcpy(&raw, sources[s] + at, sizeof(T));
+      const W in = load(raw);
+      if (s == 0) acc = in;
+      else combine(op, &acc, &in, 1);
+    }
+    if (op == ReduceOp::kAvg) divide_by(&acc, 1, static_cast<int>(sources.size()));
+    const T out = store<T>(acc);
+    for (char* dst : dsts) std::memcpy(dst + at, &out, sizeof(T));
+  }
+}
+
 /// One element after the other: what has no vectors, and what they leave over.
 template <class T>
 void reduce_scalars(ReduceOp op, std::span<const char* const> sources, std::span<char* const> dsts, int64_t first, int64_t end) {
   using W = typename Wide<T>::Type;
+  constexpr int64_t kFew = 4;
+  if (end - first <= kFew) return reduce_few<T>(op, sources, dsts, first, end);
   W acc[kBlock], in[kBlock];
   for (int64_t begin = first; begin < end; begin += kBlock) {
     const int64_t n = std::min(kBlock, end - begin), at = begin * static_cast<int64_t>(sizeof(T));
@@ -193,16 +214,18 @@ void narrow_all(DType dtype, const float* wide, void* halves, int64_t count) {
 }  // namespace tutti::detail
 
 namespace tutti {
+namespace {
+
+constexpr std::string_view kNames[] = {"sum", "prod", "min", "max", "avg"};
+
+}  // namespace
 
 ReduceOp parse_reduce_op(std::string_view name) {
-  for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAvg})
-    if (to_string(op) == name) return op;
+  if (const auto known = std::ranges::find(kNames, name); known != std::end(kNames))
+    return static_cast<ReduceOp>(known - std::begin(kNames));
   throw UsageError(fmt::format("unknown reduce op '{}'; expected sum, prod, min, max or avg", name));
 }
 
-std::string to_string(ReduceOp op) {
-  constexpr const char* kNames[] = {"sum", "prod", "min", "max", "avg"};
-  return kNames[static_cast<int>(op)];
-}
+std::string to_string(ReduceOp op) { return std::string(kNames[static_cast<int>(op)]); }
 
 }  // namespace tutti

@@ -108,6 +108,7 @@ bool native(ReduceOp op, Sources sources, Dsts dsts, int64_t end) {
 
 int64_t reduce_vectors(ReduceOp op, DType dtype, Sources sources, Dsts dsts, int64_t count) {
   const int64_t end = count * dtype.size_bytes() / kGroupBytes * kGroupBytes;
+  if (end == 0) return 0;
   const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg;
   const bool is_done = [&] {
     if (dtype.lanes != 1) return false;
