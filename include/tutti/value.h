@@ -58,6 +58,7 @@ class TUTTI_API Function {
     int written_arg = -1;        ///< the position of the tensor that a collective writes
     bool worker0_only = false;   ///< as a step of a program: the others have None, and look at none of its arguments
     bool never_skipped = false;  ///< runs also while its worker skips commands after a failure
+    bool is_collective = false;  ///< runs one that writes written_arg, and does nothing else: a program may run a plan instead
   };
 
   Function() = default;

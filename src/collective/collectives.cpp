@@ -21,24 +21,6 @@ namespace {
 
 bool is_on_device(const Tensor& tensor) { return tensor.device().type != dl::kCPU; }
 
-Buffer buffer(const Tensor& tensor) { return tensor ? Buffer{tensor.data(), tensor.element_count(), tensor.dtype()} : Buffer{}; }
-
-/// src, or a copy of it in `copy` where writing dst would overwrite what is still to be read.
-Buffer disjoint(const Tensor& src, Buffer dst, Tensor& copy) {
-  const Buffer given = buffer(src);
-  const char *s = given.at(0), *d = dst.at(0);
-  if (given.count == 0 || dst.count == 0 || s + given.size_bytes() <= d || d + dst.size_bytes() <= s) return given;
-  copy = Tensor::empty({given.count}, given.dtype, src.device());
-  copy.copy_from(src);
-  return buffer(copy);
-}
-
-Tensor on_host(const Tensor& tensor) {
-  Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
-  copy.copy_from(tensor);
-  return copy;
-}
-
 /// Only a root has both operands of some collectives; what another member passes there counts for nothing.
 void drop_ignored(const Collectives::Members& comm, Collectives::Request& o) {
   if (comm.rank == o.root) return;
@@ -69,8 +51,8 @@ Arrival& Collectives::arrive(const Members& comm, const CollectiveId& id, const 
   mine_.worker = comm.workers[static_cast<size_t>(comm.rank)];
   mine_.id = id;
   mine_.signature = signature;
-  mine_.counts = counts;
-  mine_.members.assign(comm.workers.begin(), comm.workers.end());
+  if (!counts.empty() || !mine_.counts.empty()) mine_.counts = counts;
+  if (mine_.members != comm.workers) mine_.members.assign(comm.workers.begin(), comm.workers.end());
   mine_.left.clear();
   mine_.attached = {};
   mine_.hears_of_all = hears_of_all(signature);
@@ -92,39 +74,32 @@ void Collectives::offer(const Ccl& ccl, const Members& comm, Arrival& mine, cons
 }
 
 void Collectives::run(const Members& comm, Request request) {
+  latest_ = nullptr;
   drop_ignored(comm, request);
+  if (Planned& place = place_of(request); place.is(comm, request) && run(place, *request.dst)) {
+    latest_ = &place;
+    return;
+  }
   const bool has_device = is_on_device(*request.dst) || is_on_device(*request.src), is_staged = has_device && stages_;
   const bool on_device = has_device && !is_staged;
   Communicator* const made = on_device && device_ccl_ ? prepare(comm, *request.dst) : nullptr;
-  const CollectiveId id = agreement_.next_id(comm.key);
-  bool has_arrived = false, has_agreed = false;
-  Tensor copy, host_src, host_dst;
+  latest_ = nullptr;  // to prepare has run others
+  Progress progress{.id = agreement_.next_id(comm.key), .on_device = on_device};
+  std::optional<Temporaries> temporaries;
   try {
-    const Signature signature = check(comm, request);
-    // what may fail for want of memory comes before the agreement
-    if (is_staged) {
-      if (*request.src) host_src = on_host(*request.src);
-      if (*request.dst) host_dst = Tensor::empty(request.dst->shape(), request.dst->dtype());
-    }
-    const Tensor& from = is_staged ? host_src : *request.src;
-    const Buffer dst = buffer(is_staged ? host_dst : *request.dst);
-    const Buffer given = buffer(from);
-    const bool in_place =
-        request.op == CollectiveOp::kAllgather
-            ? given.data == dst.at(comm.rank * given.count)
-            : (request.op == CollectiveOp::kAllreduce || request.op == CollectiveOp::kBroadcast) && given.data == dst.data;
-    const Buffer src = in_place ? given : disjoint(from, dst, copy);
+    const Operands found = operands(comm, request, is_staged, temporaries);
+    const auto& [signature, src, dst] = found;
     const std::vector<Arrival>* arrivals = nullptr;
     Communicator* communicator = made;
-    if (!made || !may_start_alone(request) || !agreement_.announce(id, signature, comm.workers)) {
-      Arrival& mine = arrive(comm, id, signature, request.counts);
+    if (!made || !may_start_alone(request) || !agreement_.announce(progress.id, signature, comm.workers)) {
+      Arrival& mine = arrive(comm, progress.id, signature, request.counts);
       HostComm& host = host_comm(comm);
       offer(*host.ccl, comm, mine, request, src, dst);
-      has_arrived = true;
+      progress.has_arrived = true;
       arrivals = &agreement_.agree(mine);
       if (!made && request.op != CollectiveOp::kBarrier) communicator = &host.communicator({plane_, comm.workers, comm.key});
     }
-    has_arrived = has_agreed = true;
+    progress.has_arrived = progress.has_agreed = true;
     agreement_.moves();
     if (request.op != CollectiveOp::kBarrier)
       communicator->start(
@@ -143,27 +118,38 @@ void Collectives::run(const Members& comm, Request request) {
     agreement_.ends(true);
     request.dst->clear_poison();
     if (on_device) current_streams().wrote(*request.dst);
+    else if (arrivals && arrivals->front().attached.has_bytes && !temporaries->copy) plan(comm, request, found, *communicator);
+  } catch (...) {
+    fail(request.op, *request.dst, progress);
+  }
+  if (temporaries->host_dst) take(temporaries->host_dst, *request.dst);
+}
+
+/// Called by a handler of the exception, which goes on.
+void Collectives::fail(CollectiveOp op, const Tensor& dst, const Progress& progress) {
+  const Origin here = agreement_.here();
+  try {
+    throw;
   } catch (const TransportError&) {
-    if (has_arrived) agreement_.lost();
+    if (progress.has_arrived) agreement_.lost();
     throw;
   } catch (const ConsequenceError& error) {
     agreement_.ends(false);
-    request.dst->poison({error.origin.worker, error.origin.seq});
+    dst.poison({error.origin.worker, error.origin.seq});
     throw;
   } catch (const std::exception& error) {
-    request.dst->poison({agreement_.here().worker, agreement_.here().seq});
-    if (has_agreed && on_device) {                                      // the others' work is aborted, too
-      agreement_.tell_device_loss({device_since_, agreement_.here()});  // first: the abort takes time, and shows on the others
+    dst.poison({here.worker, here.seq});
+    if (progress.has_agreed && progress.on_device) {       // the others' work is aborted, too
+      agreement_.tell_device_loss({device_since_, here});  // first: the abort takes time, and shows on the others
       lose_device(error.what());
-      current_streams().lose({agreement_.here().worker, agreement_.here().seq});
-    } else if (has_agreed) {
-      agreement_.broken(to_string(request.op), error.what());
+      current_streams().lose({here.worker, here.seq});
+    } else if (progress.has_agreed) {
+      agreement_.broken(to_string(op), error.what());
     }
-    if (has_arrived) agreement_.ends(false);
-    else agreement_.decline(id);
+    if (progress.has_arrived) agreement_.ends(false);
+    else agreement_.decline(progress.id);
     throw;
   }
-  if (host_dst) take(host_dst, *request.dst);
 }
 
 bool Collectives::exchange(const Members& comm, const Tensor& src, const ReadSources& read) {
@@ -305,6 +291,7 @@ void Collectives::init_ccl(std::string_view ccl, const Members& world, const Mem
   current_streams().finish();
   run(world, {.op = CollectiveOp::kBarrier});  // nobody is inside the old ones any more
   host_comms_.clear();
+  ++generation_;
   std::exchange(device_comms_, {}).clear();  // as they end, they look at those that are left
   drop_retired();
   device_error_.clear();

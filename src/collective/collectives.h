@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -43,6 +45,20 @@ class Collectives {
     const ReadSources* read = nullptr;     // kExchange
   };
   void run(const Members& comm, Request request);
+  /// A small collective that has run before: again, with the same operands, it looks at nothing but the other members.
+  struct Planned {
+    uint64_t generation = 0;  ///< 0: none
+    CommKey key = 0;
+    int rank = 0;
+    std::vector<int> workers = {};
+    ReduceOp reduce = ReduceOp::kSum;
+    Buffer src = {}, dst = {};
+    Communicator* communicator = nullptr;
+    Arrival mine = {};  ///< its memory is used again
+    bool is(const Members& comm, const Request& request) const;
+  };
+  const Planned* planned() const { return latest_; }  ///< what ran last; null: that has no plan
+  bool run(Planned& planned, const Tensor& dst);      ///< false: the plan is out of date
   /// Each member reads what it wants of the others' src, in host memory; a member may have none. False: nobody has read, since
   /// one can't reach the memory of another. The same on all members.
   bool exchange(const Members& comm, const Tensor& src, const ReadSources& read);
@@ -83,6 +99,21 @@ class Collectives {
   void check_tensor(CollectiveOp op, const char* role, const Tensor& tensor) const;
   void check_source(CollectiveOp op, const Tensor& src) const;
   Signature check(const Members& comm, Request& request) const;
+  struct Operands {
+    Signature signature;  ///< what all must agree on
+    Buffer src, dst;      ///< the memory that moves
+  };
+  struct Temporaries {  ///< of a request, as long as it runs
+    Tensor copy, host_src, host_dst;
+  };
+  Operands operands(const Members& comm, Request& request, bool is_staged, std::optional<Temporaries>& temporaries) const;
+  struct Progress {
+    CollectiveId id;
+    bool has_arrived = false, has_agreed = false, on_device = false;
+  };
+  [[noreturn]] void fail(CollectiveOp op, const Tensor& dst, const Progress& progress);
+  Planned& place_of(const Request& request);
+  void plan(const Members& comm, const Request& request, const Operands& operands, Communicator& communicator) noexcept;
   Communicator* prepare(const Members& comm, const Tensor& dst);
   bool may_start_alone(const Request& request) const;
   void take(const Tensor& from, const Tensor& dst);
@@ -103,7 +134,10 @@ class Collectives {
 
   DataPlane plane_;
   Agreement& agreement_;
-  Arrival mine_;  // its memory is used again
+  Arrival mine_;                     // its memory is used again
+  std::array<Planned, 16> planned_;  // by their operands
+  const Planned* latest_ = nullptr;  // of them, if it ran last
+  uint64_t generation_ = 1;          // of the host's communicators
   std::string host_ccl_ = "auto";
   const Ccl* device_ccl_ = nullptr;
   Device device_ = cpu();

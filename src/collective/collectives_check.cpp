@@ -16,6 +16,22 @@ bool overlaps(const Tensor& a, const Tensor& b) {
 }
 bool overlaps_partly(const Tensor& a, const Tensor& b) { return a.data() != b.data() && overlaps(a, b); }
 
+/// src, or a copy of it in `copy` where writing dst would overwrite what is still to be read.
+Buffer disjoint(const Tensor& src, Buffer dst, Tensor& copy) {
+  const Buffer given = buffer(src);
+  const char *s = given.at(0), *d = dst.at(0);
+  if (given.count == 0 || dst.count == 0 || s + given.size_bytes() <= d || d + dst.size_bytes() <= s) return given;
+  copy = Tensor::empty({given.count}, given.dtype, src.device());
+  copy.copy_from(src);
+  return buffer(copy);
+}
+
+Tensor on_host(const Tensor& tensor) {
+  Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
+  copy.copy_from(tensor);
+  return copy;
+}
+
 /// The root's lists of parts, or none for equal ones, fit the whole and the root's own part.
 void check_parts(const Collectives::Members& comm, const Collectives::Request& o, const Tensor& whole, const Tensor& part) {
   const auto size = static_cast<int64_t>(comm.workers.size());
@@ -171,6 +187,24 @@ Signature Collectives::check(const Members& comm, Request& o) const {
     s.device_type = stages_ ? dl::kCPU : t.device().type;
   }
   return s;
+}
+
+Collectives::Operands Collectives::operands(const Members& comm, Request& request, bool is_staged,
+                                            std::optional<Temporaries>& temporaries) const {
+  const Signature signature = check(comm, request);
+  auto& [copy, host_src, host_dst] = temporaries.emplace();
+  if (is_staged) {
+    if (*request.src) host_src = on_host(*request.src);
+    if (*request.dst) host_dst = Tensor::empty(request.dst->shape(), request.dst->dtype());
+  }
+  const Tensor& from = is_staged ? host_src : *request.src;
+  const Buffer dst = buffer(is_staged ? host_dst : *request.dst);
+  const Buffer given = buffer(from);
+  const bool in_place =
+      request.op == CollectiveOp::kAllgather
+          ? given.data == dst.at(comm.rank * given.count)
+          : (request.op == CollectiveOp::kAllreduce || request.op == CollectiveOp::kBroadcast) && given.data == dst.data;
+  return {signature, in_place ? given : disjoint(from, dst, copy), dst};
 }
 
 }  // namespace tutti::detail

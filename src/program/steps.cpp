@@ -175,6 +175,7 @@ void Steps::begin_iteration() {
 /// A copy: it lives as long as it runs, whatever becomes of its register.
 void Steps::take_function(Step& step, const Function& function) {
   step.function = function;
+  step.planned = {};
   step.callable = FunctionParts::callable(function);
   step.options = &step.function.options();
   step.short_name = &FunctionParts::short_name(step.function);
@@ -192,10 +193,16 @@ bool Steps::run(Step& step) {
   ReplayView& view = worker_.replay_view();
   view.name(view.function, *step.short_name);
   worker_.begin_step(*step.options);
-  if (!step.made.empty()) make_arguments(step, step.options->written_arg);
+  const bool are_same = step.made.empty() || make_arguments(step, step.options->written_arg);
+  if (step.planned.generation != 0 && are_same && run_planned(step)) {
+    worker_.end_step(command, {});
+    registers_.set(command.reg, {});
+    return false;
+  }
   Value result = step.callable ? (*step.callable)(step.args) : step.function(step.args);
   if (worker_.is_fork()) [[unlikely]]
     return true;  // it ends in the worker
+  if (are_same && step.options->is_collective) plan(step);
   if (!step.made.empty()) drop_arguments(step, false);
   worker_.end_step(command, result);
   const bool stops = step.stops && result.as<bool>();
@@ -203,22 +210,49 @@ bool Steps::run(Step& step) {
   return stops;
 }
 
+/// What a collective writes.
+const Tensor* Steps::written_by(const Step& step) {
+  const auto position = static_cast<size_t>(step.options->written_arg);  // -1: nothing
+  return position < step.args.size() ? std::get_if<Tensor>(&step.args[position].data()) : nullptr;
+}
+
+/// It has just run with what it is likely to run with again.
+void Steps::plan(Step& step) noexcept try {
+  const auto* planned = worker_.collectives().planned();
+  const Tensor* written = written_by(step);
+  if (!planned || !written || planned->dst.data != written->data()) return;
+  auto copy = *planned;
+  step.planned = std::move(copy);
+} catch (const std::bad_alloc&) {  // then without
+}
+
+/// The step's function would do the same.
+bool Steps::run_planned(Step& step) {
+  const Tensor* written = written_by(step);
+  return written && !worker_.is_fork() && worker_.collectives().run(step.planned, *written);
+}
+
 /// Those of registers that nothing changes meanwhile stay from one iteration to the next.
-void Steps::make_arguments(Step& step, int written_arg) {
+bool Steps::make_arguments(Step& step, int written_arg) {
+  bool are_same = true;
   for (Step::Made& made : step.made) {
     const Value& given = step.command.args[made.position];
     Value& arg = step.args[made.position];
     if (!made.changes) {
       const uint32_t version = registers_.get(made.reg).version;
       const auto* array = std::get_if<Tensor>(&arg.data());
-      if (made.is_there && version == made.version && !(array && array->poisoned())) continue;
+      const bool is_same = version == made.version && !(array && array->poisoned());
+      if (made.is_there && is_same) continue;
+      if (!is_same) are_same = false, step.planned.generation = 0;
       made.changes = made.is_there && version != made.version;
       made.version = version;
     }
     arg = registers_.argument(made.position, made.has_arrays ? fresh(given) : given, written_arg);
     made.is_there = true;
     made.changes |= arg.kind() == Value::Kind::kList || arg.kind() == Value::Kind::kDict;  // arrays inside may be lost
+    are_same &= !made.changes;
   }
+  return are_same;
 }
 
 void Steps::drop_arguments(Step& step, bool all) {

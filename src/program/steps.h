@@ -34,6 +34,7 @@ class Steps : public Replayed {
       uint32_t version = 0;
     };
     std::vector<Made> made = {};
+    Collectives::Planned planned = {};  ///< if the function is a collective
   };
   /// Of the slots, of the results, to be freed after the last step, and to be set then.
   struct Registers {
@@ -56,8 +57,12 @@ class Steps : public Replayed {
   static void take_function(Step& step, const Function& function);
   void begin_iteration();
   bool run(Step& step);
-  void make_arguments(Step& step, int written_arg);
+  /// @returns whether all are what they were when it was last called
+  bool make_arguments(Step& step, int written_arg);
   static void drop_arguments(Step& step, bool all);
+  static const Tensor* written_by(const Step& step);
+  void plan(Step& step) noexcept;
+  bool run_planned(Step& step);
   void record(Record::State state);
   void assign();
   void free(std::span<const int64_t> ids);

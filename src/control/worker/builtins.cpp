@@ -89,9 +89,8 @@ void import_python_module(const std::string& module_name) {
 
 /// All of them override: a first time that failed, for want of memory, has left some.
 template <class F>
-void add(const char* name, F function, int written_arg = -1) {
-  register_global_func(fmt::format("runtime.disco.{}", name), function,
-                       {.override_existing = true, .function = {.quick = false, .written_arg = written_arg}});
+void add(const char* name, F function, Function::Options options = {}) {
+  register_global_func(fmt::format("runtime.disco.{}", name), function, {.override_existing = true, .function = options});
 }
 
 /// A name, or Disco's number in a shape, which compiled models have.
@@ -110,7 +109,7 @@ ReduceOp to_reduce_op(const char* function, const Value& op) {
 /// Collectives, under "runtime.disco." and under each ccl's own prefix.
 void add_collectives(const std::string& prefix) {
   auto add = [&](const char* name, auto function, int written_arg = -1) {
-    detail::add((prefix + name).c_str(), function, written_arg);
+    detail::add((prefix + name).c_str(), function, {.written_arg = written_arg, .is_collective = written_arg >= 0});
   };
   add(
       "allreduce",
@@ -145,7 +144,7 @@ void add_collectives(const std::string& prefix) {
   add(
       "recv_from_worker", [](const Tensor& buffer, int sender) { worker::world().recv(buffer, sender); }, 0);
   add("barrier", [](bool in_group) { comm(in_group).barrier(); });
-  add("scatter_to_groups", scatter_to_groups, 1);
+  detail::add((prefix + "scatter_to_groups").c_str(), scatter_to_groups, {.written_arg = 1});  // several
 }
 
 void add_tests(const std::string& ccl) {
