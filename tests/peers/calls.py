@@ -1,9 +1,9 @@
 """Calls to two workers of one machine by tutti and by others, in turns, each by its fastest way from Python.
 
     PYTHONPATH=build/src/python tests/peers/calls.py [rounds]
-    PEERS_PYTHON: a python with ray, ipyparallel, torchmonarch, mpi4py; what it lacks is left out, by name
+    PEERS_FOLDER: for the others' wheels, build/peers; what can't be had is left out, by name
 
-Prints a table of medians. "call and wait": a function of two ints on both workers, and the controller has both answers. "calls a second": one
+Prints a table of medians, and fails if a replay of tutti's is not ten times as fast as the fastest of the others. "call and wait": a function of two ints on both workers, and the controller has both answers. "calls a second": one
 call after the other, a wait at the end. "replayed": the call in a loop that runs without the controller, where there is such a way.
 """
 
@@ -14,8 +14,11 @@ import subprocess
 import sys
 import time
 
+import wheels
+
 WORKERS = 2
 HERE = os.path.abspath(__file__)
+PACKAGES = {"mpi4py.futures": "mpi4py", "ipyparallel": "ipyparallel", "Ray": "ray", "Monarch": "torchmonarch"}
 
 
 def add(a, b):
@@ -165,12 +168,17 @@ PEERS = {"tutti, a native function": (of_tutti, "native"), "tutti, a function of
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    python = os.environ.get("PEERS_PYTHON", sys.executable)
-    mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(WORKERS + 1), python, "-m", "mpi4py.futures", HERE, "--one", "mpi4py.futures"]
+    folder = wheels.folder("build/peers")
+    venvs = {name: wheels.venv(folder, package, [package]) for name, package in PACKAGES.items()}
     found = {name: [] for name in PEERS}
     for _ in range(rounds):
         for name in PEERS:
-            command = mpi if name == "mpi4py.futures" else [sys.executable if name.startswith("tutti") else python, HERE, "--one", name]
+            if venvs.get(name, folder) is None:
+                continue
+            python = str(venvs[name] / "bin" / "python") if name in venvs else sys.executable
+            command = [python, HERE, "--one", name]
+            if name == "mpi4py.futures":
+                command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(WORKERS + 1), python, "-m", name, *command[1:]]
             said = ""
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -188,6 +196,13 @@ def main():
             print(f"| {name}, compiled graph | {medians['compiled: call and wait']:.1f} µs | {medians['compiled: calls a second']:,.0f} |")
         if "replayed" in medians:
             print(f"| {name}, replayed | | {medians['replayed']:,.0f} |")
+    replayed = min(statistics.median(run["replayed"] for run in found[name]) for name in found if name.startswith("tutti"))
+    others = [max(run.get("compiled: calls a second", 0), run["calls a second"]) for name in PACKAGES for run in found[name]]
+    if others and replayed < 10 * max(others):
+        sys.exit(f"a replay of tutti's runs {replayed:,.0f} calls a second, another's {max(others):,.0f}: expected ten times as many")
+    if not all(found.values()):
+        print("left out: " + ", ".join(name for name, runs in found.items() if not runs))
+        sys.exit(77)
 
 
 if __name__ == "__main__":
