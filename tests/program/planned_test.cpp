@@ -28,6 +28,9 @@ bool is_refused(F f) {
 void fill(const Tensor& t, int64_t value) {
   for (int64_t& x : t.values<int64_t>()) x = value++;
 }
+void set(const Tensor& t, int32_t value) {
+  for (int32_t& x : t.values<int32_t>()) x = value;
+}
 
 /// Each operation whose data has room in a cache line, a hundred times; others come late now and then; every tenth round begins
 /// with a collective that all fail in, after which members tell more of themselves than a line holds.
@@ -70,33 +73,56 @@ void all_operations(int64_t bytes, bool fails_between) {
   }
 }
 
-/// What differs from a collective that has run often in one thing only.
+/// What differs in one thing only from a collective that has just run often.
 void others_at_the_same_place() {
   const Comm world = worker::world();
   const Tensor memory = Tensor::empty({8}, kInt32), from = Tensor::empty({8}, kInt32);
   const Tensor dst = memory.slice(0, 2), src = from.slice(0, 2);
-  const auto set = [&] {
-    for (int32_t i = 0; i < 8; ++i) from.values<int32_t>()[static_cast<size_t>(i)] = 10 * i + world.rank() + 1;
-  };
   const int32_t n = world.size(), sum = n * (n + 1) / 2;
-  for (int round = 0; round < 10; ++round) {
-    set();
-    world.allreduce(src, dst);
-    expect(dst.values<int32_t>()[0] == sum && dst.values<int32_t>()[1] == 10 * n + sum, "two");
-    world.allreduce(from.slice(0, 1), memory.slice(0, 1), ReduceOp::kMax);
-    expect(dst.values<int32_t>()[0] == n && dst.values<int32_t>()[1] == 10 * n + sum, "one");
+  const auto often = [&] {
+    for (int i = 0; i < 4; ++i) {
+      for (int32_t k = 0; k < 8; ++k) from.values<int32_t>()[static_cast<size_t>(k)] = 10 * k + world.rank() + 1;
+      set(memory, -1);
+      world.allreduce(src, dst);
+      expect(dst.values<int32_t>()[0] == sum && dst.values<int32_t>()[1] == 10 * n + sum, "two");
+    }
+    set(memory, -1);
+  };
+  for (int round = 0; round < 3; ++round) {
+    often();
+    world.allreduce(from.slice(0, 1), memory.slice(0, 1));
+    expect(dst.values<int32_t>()[0] == sum && dst.values<int32_t>()[1] == -1, "another count");
+    often();
+    world.allreduce(src, dst, ReduceOp::kMax);
+    expect(dst.values<int32_t>()[0] == n && dst.values<int32_t>()[1] == 10 + n, "another reduction");
+    often();
     world.allreduce(from.slice(2, 4), dst);
     expect(dst.values<int32_t>()[0] == 20 * n + sum, "another src");
+    often();
     expect(is_refused([&] { world.allreduce(from.view({2}, {2}, 0), dst); }), "a strided src");
+    often();
     expect(is_refused([&] { world.allreduce(src, memory.view({2}, {2}, 0)); }), "a strided dst");
-    expect(is_refused([&] { world.allreduce(src, dst, static_cast<ReduceOp>(round % 2 ? 0 : 1)); }) == false, "sum, prod");
-    Tensor floats = Tensor::wrap(from.data(), {2}, kFloat32);
-    expect(is_refused([&] { world.allreduce(floats, dst); }), "another dtype");
-    set();
+    often();
+    expect(is_refused([&] { world.allreduce(Tensor::wrap(from.data(), {2}, kFloat32), dst); }), "another dtype of src");
+    often();
+    const Tensor unsigned_src = Tensor::wrap(from.data(), {2}, kUInt32), unsigned_dst = Tensor::wrap(memory.data(), {2}, kUInt32);
+    if (world.rank() == 0) expect(is_refused([&] { world.allreduce(unsigned_src, unsigned_dst); }) == (n > 1), "another dtype");
+    else expect(is_refused([&] { world.allreduce(src, dst); }), "another's dtype");
+    often();
     world.allreduce(src.reshape({2, 1}), dst.reshape({1, 2}));
     expect(dst.values<int32_t>()[0] == sum, "another shape");
+    often();
+    world.broadcast(src, dst, n - 1);
+    expect(dst.values<int32_t>()[0] == n, "another operation");
+    often();
+    if (n > 1) {
+      expect(is_refused([&] { world.allreduce(dst, src, world.rank() == 0 ? ReduceOp::kMin : ReduceOp::kMax); }), "a mismatch");
+      expect(is_refused([&] { world.allreduce(src, dst); }), "a lost src");
+      world.broadcast(Tensor::full<int32_t>({2}, 0), src);
+    }
+    often();
     world.allreduce(dst, dst);
-    expect(dst.values<int32_t>()[0] == n * sum, "in place");
+    expect(dst.values<int32_t>()[0] == -n, "in place");
   }
 }
 
