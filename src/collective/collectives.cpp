@@ -118,7 +118,7 @@ void Collectives::run(const Members& comm, Request request) {
     agreement_.ends(true);
     request.dst->clear_poison();
     if (on_device) current_streams().wrote(*request.dst);
-    else if (arrivals && arrivals->front().attached.has_bytes && !temporaries->copy) plan(comm, request, found, *communicator);
+    else if (arrivals && mine_.attached.has_bytes && !temporaries->copy) plan(comm, request, found, *communicator);
   } catch (...) {
     fail(request.op, *request.dst, progress);
   }
