@@ -74,16 +74,14 @@ void Collectives::offer(const Ccl& ccl, const Members& comm, Arrival& mine, cons
 }
 
 void Collectives::run(const Members& comm, Request request) {
-  latest_ = nullptr;
+  Planned* const given = std::exchange(plans_into_, nullptr);
   drop_ignored(comm, request);
-  if (Planned& place = place_of(request); place.is(comm, request) && run(place, *request.dst)) {
-    latest_ = &place;
-    return;
-  }
+  Planned& place = given ? *given : place_of(request);
+  if (place.is(comm, request) && run(place, *request.dst)) return;
+  if (given) given->generation = 0;
   const bool has_device = is_on_device(*request.dst) || is_on_device(*request.src), is_staged = has_device && stages_;
   const bool on_device = has_device && !is_staged;
   Communicator* const made = on_device && device_ccl_ ? prepare(comm, *request.dst) : nullptr;
-  latest_ = nullptr;  // to prepare has run others
   Progress progress{.id = agreement_.next_id(comm.key), .on_device = on_device};
   std::optional<Temporaries> temporaries;
   try {
@@ -118,7 +116,8 @@ void Collectives::run(const Members& comm, Request request) {
     agreement_.ends(true);
     request.dst->clear_poison();
     if (on_device) current_streams().wrote(*request.dst);
-    else if (arrivals && mine_.attached.has_bytes && !temporaries->copy) plan(comm, request, found, *communicator);
+    else if (arrivals && mine_.attached.has_bytes && !temporaries->copy)
+      plan(comm, request, found, *communicator, place, given != nullptr);
   } catch (...) {
     fail(request.op, *request.dst, progress);
   }
@@ -314,6 +313,7 @@ void Collectives::drop_retired() noexcept {
 void Collectives::end_session() {
   drop_retired();
   host_comms_.clear();
+  ++generation_;
   std::exchange(device_comms_, {}).clear();
   user_comms_.clear();
 }

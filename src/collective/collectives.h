@@ -57,8 +57,18 @@ class Collectives {
     Arrival mine = {};  ///< its memory is used again
     bool is(const Members& comm, const Request& request) const;
   };
-  const Planned* planned() const { return latest_; }  ///< what ran last; null: that has no plan
-  bool run(Planned& planned, const Tensor& dst);      ///< false: the plan is out of date
+  bool run(Planned& planned, const Tensor& dst);  ///< false: the plan is out of date
+  /// As long as this lives, the first collective that runs is planned there, if it can be.
+  class PlansInto {
+   public:
+    PlansInto(Collectives& collectives, Planned& place) : collectives_(collectives) { collectives.plans_into_ = &place; }
+    PlansInto(const PlansInto&) = delete;
+    PlansInto& operator=(const PlansInto&) = delete;
+    ~PlansInto() { collectives_.plans_into_ = nullptr; }
+
+   private:
+    Collectives& collectives_;
+  };
   /// Each member reads what it wants of the others' src, in host memory; a member may have none. False: nobody has read, since
   /// one can't reach the memory of another. The same on all members.
   bool exchange(const Members& comm, const Tensor& src, const ReadSources& read);
@@ -113,7 +123,8 @@ class Collectives {
   };
   [[noreturn]] void fail(CollectiveOp op, const Tensor& dst, const Progress& progress);
   Planned& place_of(const Request& request);
-  void plan(const Members& comm, const Request& request, const Operands& operands, Communicator& communicator) noexcept;
+  void plan(const Members& comm, const Request& request, const Operands& operands, Communicator& communicator, Planned& place,
+            bool at_once) noexcept;
   Communicator* prepare(const Members& comm, const Tensor& dst);
   bool may_start_alone(const Request& request) const;
   void take(const Tensor& from, const Tensor& dst);
@@ -136,7 +147,7 @@ class Collectives {
   Agreement& agreement_;
   Arrival mine_;                     // its memory is used again
   std::array<Planned, 16> planned_;  // by their operands
-  const Planned* latest_ = nullptr;  // of them, if it ran last
+  Planned* plans_into_ = nullptr;    // the next one
   uint64_t generation_ = 1;          // of the host's communicators
   std::string host_ccl_ = "auto";
   const Ccl* device_ccl_ = nullptr;

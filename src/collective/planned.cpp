@@ -22,24 +22,22 @@ bool Collectives::Planned::is(const Members& comm, const Request& request) const
          !request.src->poisoned();
 }
 
-/// The second time: most are asked for once.
-void Collectives::plan(const Members& comm, const Request& request, const Operands& operands, Communicator& communicator) noexcept
-    try {
+/// At once, or the second time: most are asked for once.
+void Collectives::plan(const Members& comm, const Request& request, const Operands& operands, Communicator& communicator,
+                       Planned& place, bool at_once) noexcept try {
   if (has_parts(request.op) || kind(comm.key) == CommKind::kPart) return;
-  Planned& place = place_of(request);
   const bool is_second = place.dst.data == operands.dst.data && place.src.data == operands.src.data && place.key == comm.key;
   place.generation = 0;
   place.key = comm.key;
   place.src = operands.src;
   place.dst = operands.dst;
-  if (!is_second) return;
+  if (!is_second && !at_once) return;
   place.rank = comm.rank;
   place.workers = comm.workers;
   place.reduce = request.reduce;
   place.communicator = &communicator;
   place.mine = mine_;
   place.generation = generation_;
-  latest_ = &place;
 } catch (const std::bad_alloc&) {  // then without
 }
 

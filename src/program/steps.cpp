@@ -199,10 +199,11 @@ bool Steps::run(Step& step) {
     registers_.set(command.reg, {});
     return false;
   }
-  Value result = step.callable ? (*step.callable)(step.args) : step.function(step.args);
+  Value result = are_same && step.options->is_collective ? call_and_plan(step)
+                 : step.callable                         ? (*step.callable)(step.args)
+                                                         : step.function(step.args);
   if (worker_.is_fork()) [[unlikely]]
     return true;  // it ends in the worker
-  if (are_same && step.options->is_collective) plan(step);
   if (!step.made.empty()) drop_arguments(step, false);
   worker_.end_step(command, result);
   const bool stops = step.stops && result.as<bool>();
@@ -216,20 +217,17 @@ const Tensor* Steps::written_by(const Step& step) {
   return position < step.args.size() ? std::get_if<Tensor>(&step.args[position].data()) : nullptr;
 }
 
-/// It has just run with what it is likely to run with again.
-void Steps::plan(Step& step) noexcept try {
-  const auto* planned = worker_.collectives().planned();
-  const Tensor* written = written_by(step);
-  if (!planned || !written || planned->dst.data != written->data()) return;
-  auto copy = *planned;
-  step.planned = std::move(copy);
-} catch (const std::bad_alloc&) {  // then without
+/// It is likely to run with the same again.
+Value Steps::call_and_plan(Step& step) {
+  const Collectives::PlansInto here(worker_.collectives(), step.planned);
+  return step.function(step.args);
 }
 
 /// The step's function would do the same.
 bool Steps::run_planned(Step& step) {
   const Tensor* written = written_by(step);
-  return written && !worker_.is_fork() && worker_.collectives().run(step.planned, *written);
+  return written && written->data() == step.planned.dst.data && !worker_.is_fork() &&
+         worker_.collectives().run(step.planned, *written);
 }
 
 /// Those of registers that nothing changes meanwhile stay from one iteration to the next.

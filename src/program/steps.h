@@ -61,7 +61,7 @@ class Steps : public Replayed {
   bool make_arguments(Step& step, int written_arg);
   static void drop_arguments(Step& step, bool all);
   static const Tensor* written_by(const Step& step);
-  void plan(Step& step) noexcept;
+  Value call_and_plan(Step& step);
   bool run_planned(Step& step);
   void record(Record::State state);
   void assign();

@@ -337,7 +337,32 @@ std::vector<std::vector<int>> member_lists(int count) {
   return lists;
 }
 
+/// More plans than `Collectives` has places, each where its caller wants it.
+void check_plans() {
+  auto& collectives = Worker::current()->collectives();
+  const Comm world = worker::world();
+  std::vector<Collectives::Planned> plans(40);
+  std::vector<std::pair<Tensor, Tensor>> operands;
+  for (auto& plan : plans) {
+    const auto& [src, dst] = operands.emplace_back(Tensor::full<int64_t>({1}, 1), Tensor::full<int64_t>({1}, 0));
+    const Collectives::PlansInto here(collectives, plan);
+    world.allreduce(src, dst);
+    world.allreduce(src, dst, ReduceOp::kMax);  // not the first
+  }
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const auto& [src, dst] = operands[i];
+    src.values<int64_t>()[0] = static_cast<int64_t>(i);
+    if (!collectives.run(plans[i], dst)) throw std::logic_error("no plan");
+    if (dst.item<int64_t>() != static_cast<int64_t>(i) * world.size()) throw std::logic_error("not what was planned");
+  }
+  Collectives::Planned none;
+  const Collectives::PlansInto here(collectives, none);
+  world.gather(operands[0].first, world.rank() == 0 ? Tensor::full<int64_t>({world.size()}, 0) : Tensor());
+  if (none.generation != 0) throw std::logic_error("a plan of a gather");
+}
+
 const bool registered = [] {
+  register_global_func("contract.plans", check_plans);
   register_global_func("contract.check", [](const std::string& ccl) {
     for (const std::vector<int>& workers : member_lists(worker::count()))
       for (const auto foreign : {Member::Foreign::kNone, Member::Foreign::kAll, Member::Foreign::kOdd})
@@ -351,6 +376,13 @@ const bool registered = [] {
 void check(const std::string& ccl) {
   auto session = make_session();
   session.get_global_func("contract.check")(ccl);
+  session.sync_all();
+}
+
+TEST(Contract, of_plans) {
+  if (kind() == "mpi") return;  // ranks may be on several nodes, where nothing is planned
+  auto session = make_session();
+  session.get_global_func("contract.plans")();
   session.sync_all();
 }
 
