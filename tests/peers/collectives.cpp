@@ -122,6 +122,7 @@ int main(int argc, char** argv) {
           options.setInput(src.data(), count);
           options.setOutput(dst.data(), count);
           options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
+          if (std::getenv("PEERS_GLOO")) options.setAlgorithm(gloo::AllreduceOptions::Algorithm::BCUBE);
           gloo::allreduce(options);
         } else if (c.operation[3] == 'a') {
           gloo::BroadcastOptions options(context);
@@ -161,7 +162,13 @@ int main(int argc, char** argv) {
         }
       },
       [] { MPI_Barrier(MPI_COMM_WORLD); });
-  if (rank == 0) print(medians);
+  if (rank == 0) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(version, &length);
+    std::fprintf(stderr, "%s\n", version);
+    print(medians);
+  }
   MPI_Finalize();
 }
 
