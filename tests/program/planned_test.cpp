@@ -168,6 +168,20 @@ const bool registered = [] {
 }();
 
 int64_t get(const DRef& ref, int worker = 0) { return ref.debug_get_from_remote(worker).as<int64_t>(); }
+/// p replays an allreduce of x, which holds 5 + id, into y and returns the sum.
+struct SumOfFives {
+  DRef x, y;
+  Program p;
+};
+SumOfFives sum_of_fives(Session& s) {
+  const DRef x = s.empty({1}, kInt64), y = s.empty({1}, kInt64);
+  auto recording = s.record();
+  s.allreduce(x, y);
+  recording.returns(s.get_global_func("planned.sum")(y));
+  const Program p = recording.finish();
+  s.get_global_func("planned.fill")(x, 5);
+  return {x, y, p};
+}
 std::string error_of(const std::function<void()>& f) {
   try {
     f();
@@ -271,12 +285,7 @@ TEST(Planned, a_lost_array_is_refused_until_it_is_written) {
   Session s = make_session();
   const int n = s.num_workers();
   if (n == 1) return;  // nobody to disagree with
-  const DRef x = s.empty({1}, kInt64), y = s.empty({1}, kInt64);
-  auto recording = s.record();
-  s.allreduce(x, y);
-  recording.returns(s.get_global_func("planned.sum")(y));
-  const Program p = recording.finish();
-  s.get_global_func("planned.fill")(x, 5);
+  const auto [x, y, p] = sum_of_fives(s);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(get(p()), 5 * n + n * (n - 1) / 2);
   s.get_global_func("planned.lose")(x);
   EXPECT_NE(error_of([&] { s.sync_all(); }).find("operands differ"), std::string::npos);
@@ -293,12 +302,7 @@ TEST(Planned, a_lost_array_is_refused_until_it_is_written) {
 TEST(Planned, init_ccl_makes_new_plans) {
   Session s = make_session();
   const int n = s.num_workers();
-  const DRef x = s.empty({1}, kInt64), y = s.empty({1}, kInt64);
-  auto recording = s.record();
-  s.allreduce(x, y);
-  recording.returns(s.get_global_func("planned.sum")(y));
-  const Program p = recording.finish();
-  s.get_global_func("planned.fill")(x, 5);
+  const auto [x, y, p] = sum_of_fives(s);
   for (const char* ccl : {"auto", "mpi", "auto"}) {
     s.init_ccl(ccl);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(get(p()), 5 * n + n * (n - 1) / 2) << ccl;
@@ -309,12 +313,7 @@ TEST(Planned, a_member_with_something_else_is_told_in_any_iteration) {
   Session s = make_session();
   const int n = s.num_workers();
   if (n == 1) return;  // nobody to disagree with
-  const DRef x = s.empty({1}, kInt64), y = s.empty({1}, kInt64);
-  auto recording = s.record();
-  s.allreduce(x, y);
-  recording.returns(s.get_global_func("planned.sum")(y));
-  const Program p = recording.finish();
-  s.get_global_func("planned.fill")(x, 5);
+  const auto [x, y, p] = sum_of_fives(s);
   for (int i = 0; i < 3; ++i) p();
   s.sync_all();
   x.debug_copy_from(n - 1, Tensor::from<int64_t>({1, 2}));
